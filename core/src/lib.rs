@@ -1,1 +1,29 @@
 //! Every decision of rolter-envoy, as pure code.
+//!
+//! Nothing here does I/O, knows Envoy, reads a clock or draws randomness of its own, so that every
+//! decision can be replayed in a test. The filter and the sidecar are shells around this crate.
+//!
+//! | module | idea |
+//! |---|---|
+//! | [`config`] | the configuration document, checked as a whole |
+//! | [`prompt`] | what the model will see of a request, read from its body |
+//! | [`affinity`] | which target has how much of a prompt |
+//! | [`balance`] | which target a request goes to, and why |
+//! | [`target`] | a route's targets, and sets of them |
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
+pub mod affinity;
+pub mod balance;
+pub mod config;
+pub mod prompt;
+pub mod target;

@@ -1,0 +1,22 @@
+//! Which target has how much of a prompt: one radix tree that serves all targets of a route.
+//!
+//! A node is a run of bytes; it knows the targets whose prompts need it. One walk from the root
+//! tells the matched length of every target, because a target that lacks a node lacks all below
+//! it. Each model has a root of its own, so prompts of different models never meet, yet all share
+//! the bounds below.
+//!
+//! Invariants, which the tests check against a trie of single bytes per target:
+//! - a target is a holder of a node exactly if one of its prompts ends there or passes through;
+//! - no two children of a node begin with the same byte;
+//! - a node with a single child ends a prompt or is a root, so there are fewer than two nodes a
+//!   prompt.
+
+mod found;
+mod node;
+mod prompts;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub use found::Match;
+pub use tree::{Limits, Tree, Usage};

@@ -1,0 +1,324 @@
+use super::*;
+use crate::target::{MAX_TARGETS, TargetId};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+const NO_LIMITS: Limits = Limits {
+    max_nodes: usize::MAX,
+    max_memory: usize::MAX,
+};
+const A: TargetId = TargetId(0);
+const B: TargetId = TargetId(1);
+
+fn tree(max_nodes: usize) -> Tree {
+    let limits = Limits {
+        max_nodes,
+        ..NO_LIMITS
+    };
+    Tree::new(4, limits)
+}
+
+fn observe(tree: &mut Tree, text: &str, target: TargetId) {
+    let found = tree.find(b"m", text.as_bytes());
+    tree.observe(b"m", text.as_bytes(), target, &found);
+}
+
+fn matched(tree: &Tree, text: &str, target: TargetId) -> usize {
+    tree.find(b"m", text.as_bytes()).len(target)
+}
+
+#[test]
+fn every_target_has_its_own_matched_length() {
+    let mut tree = tree(usize::MAX);
+    observe(&mut tree, "the quick brown fox", A);
+    observe(&mut tree, "the quick red fox", B);
+    let found = tree.find(b"m", b"the quick brown dog");
+    assert_eq!(found.len(A), "the quick brown ".len());
+    assert_eq!(found.len(B), "the quick ".len());
+    assert_eq!(found.len(TargetId(2)), 0);
+    assert_eq!(found.len(TargetId(4_000)), 0);
+    assert_eq!(found.best(), found.len(A));
+}
+
+#[test]
+fn prompts_of_different_models_never_meet() {
+    let mut tree = tree(usize::MAX);
+    observe(&mut tree, "hello", A);
+    assert_eq!(tree.find(b"n", b"hello").best(), 0);
+    assert_eq!(tree.find(b"", b"hello").best(), 0);
+    assert_eq!(tree.find(b"mh", b"ello").best(), 0);
+}
+
+#[test]
+fn the_least_recently_inserted_prompt_goes_first() {
+    let mut tree = tree(1 + 8);
+    observe(&mut tree, "aaaa", A);
+    observe(&mut tree, "bbbb", A);
+    observe(&mut tree, "aaaa", A);
+    observe(&mut tree, "cccc", A);
+    assert_eq!(matched(&tree, "aaaa", A), 4);
+    assert_eq!(matched(&tree, "bbbb", A), 0);
+    assert_eq!(matched(&tree, "cccc", A), 4);
+    assert_eq!(tree.usage().evictions, 1);
+}
+
+#[test]
+fn a_shared_prefix_survives_the_prompt_that_brought_it() {
+    let mut tree = tree(1 + 9);
+    observe(&mut tree, "systemA", A);
+    observe(&mut tree, "systemB", A);
+    observe(&mut tree, "systemCD", A);
+    assert_eq!(matched(&tree, "systemA", A), "system".len());
+    assert_eq!(matched(&tree, "systemB", A), "systemB".len());
+    assert_eq!(tree.held(A), 1 + "systemBCD".len());
+}
+
+#[test]
+fn one_target_at_its_limit_costs_another_nothing() {
+    let mut tree = tree(1 + 4);
+    observe(&mut tree, "aaaa", A);
+    observe(&mut tree, "aaaa", B);
+    observe(&mut tree, "bbbb", A);
+    assert_eq!(matched(&tree, "aaaa", A), 0);
+    assert_eq!(matched(&tree, "aaaa", B), 4);
+}
+
+#[test]
+fn a_prompt_above_the_limit_is_held_as_far_as_the_limit_goes() {
+    let mut tree = tree(1 + 4);
+    observe(&mut tree, "abcdefgh", A);
+    assert_eq!(matched(&tree, "abcdefgh", A), 4);
+    assert_eq!(tree.held(A), 5);
+    let long_name = [b'x'; 6];
+    let found = tree.find(&long_name, b"abc");
+    tree.observe(&long_name, b"abc", A, &found);
+    assert_eq!(tree.find(&long_name, b"abc").best(), 0);
+}
+
+#[test]
+fn a_forgotten_target_has_nothing_and_learns_anew() {
+    let mut tree = tree(usize::MAX);
+    for text in ["system one", "system two", "other"] {
+        observe(&mut tree, text, A);
+        observe(&mut tree, text, B);
+    }
+    let before = tree.usage();
+    tree.forget(A);
+    assert_eq!(matched(&tree, "system one", A), 0);
+    assert_eq!(matched(&tree, "system one", B), 10);
+    assert_eq!(tree.held(A), 0);
+    assert_eq!(tree.usage().evictions, before.evictions);
+    observe(&mut tree, "system one", A);
+    assert_eq!(matched(&tree, "system one", A), 10);
+    tree.forget(A);
+    tree.forget(B);
+    assert_eq!(tree.usage(), Usage::default());
+}
+
+#[test]
+fn a_long_lived_prefix_does_not_fall_to_pieces() {
+    let mut tree = tree(1 + 200);
+    let system = "s".repeat(100);
+    // Each prompt leaves the prefix at another depth, and is evicted again.
+    for round in 0..50 {
+        for depth in 0..100 {
+            let (head, _) = system.split_at(depth);
+            observe(&mut tree, &format!("{head}{round}"), A);
+        }
+        observe(&mut tree, &system, A);
+    }
+    let usage = tree.usage();
+    assert!(usage.nodes <= 2 * usage.prompts + 1, "{usage:?}");
+    assert_eq!(matched(&tree, &system, A), 100);
+}
+
+#[test]
+fn very_many_very_short_prompts_stay_within_the_memory() {
+    let max_memory = 1 << 20;
+    let limits = Limits {
+        max_nodes: 1_000_000,
+        max_memory,
+    };
+    let mut tree = Tree::new(2, limits);
+    for number in 0..100_000_u32 {
+        let target = TargetId((number % 3 == 0).into());
+        observe(&mut tree, &format!("{number:x}"), target);
+    }
+    let usage = tree.usage();
+    assert!(usage.memory <= max_memory, "{usage:?}");
+    assert!(usage.memory > max_memory / 2, "{usage:?}");
+    assert!(usage.evictions > 0);
+    assert_eq!(matched(&tree, "1869f", TargetId(1)), 5, "the newest stays");
+}
+
+#[test]
+fn an_outdated_match_is_not_trusted() {
+    let mut tree = tree(usize::MAX);
+    observe(&mut tree, "abcdef", A);
+    let before_split = tree.find(b"m", b"abcdef");
+    observe(&mut tree, "abcxyz", B);
+    tree.forget(A);
+    tree.observe(b"m", b"abcdef", A, &before_split);
+    assert_eq!(matched(&tree, "abcdef", A), 6);
+    assert_eq!(tree.held(A), 7);
+}
+
+#[test]
+fn long_texts_are_compared_to_the_byte() {
+    let text: String = (0..2_000_u32)
+        .map(|i| char::from(b'a' + (i * 7 % 26) as u8))
+        .collect();
+    let mut tree = tree(usize::MAX);
+    observe(&mut tree, &text, A);
+    for at in [0, 1, 31, 32, 33, 63, 64, 100, 1_023, 1_024, 1_999] {
+        let mut other = text.clone().into_bytes();
+        other[at] = b'!';
+        assert_eq!(tree.find(b"m", &other).len(A), at);
+    }
+    assert_eq!(matched(&tree, &text, A), text.len());
+    assert_eq!(matched(&tree, &text[..777], A), 777);
+}
+
+#[test]
+fn as_many_targets_as_a_set_holds_are_told_apart() {
+    let mut tree = Tree::new(10_000, NO_LIMITS);
+    let texts: Vec<String> = (0..MAX_TARGETS).map(|id| "x".repeat(id)).collect();
+    for (id, text) in (0..).zip(&texts) {
+        observe(&mut tree, text, TargetId(id));
+    }
+    observe(&mut tree, "x", TargetId(256));
+    let found = tree.find(b"m", "x".repeat(300).as_bytes());
+    for id in 0..256 {
+        assert_eq!(found.len(TargetId(id)), usize::from(id));
+    }
+}
+
+/// The dumbest correct model: for each target its prompts, oldest first, and the trie of single
+/// bytes that they make, as the set of all their prefixes.
+#[derive(Default)]
+struct ByteTrie {
+    prompts: Vec<(String, String)>,
+    evictions: u64,
+}
+
+impl ByteTrie {
+    fn bytes(&self) -> usize {
+        let models: BTreeSet<&str> = self.prompts.iter().map(|(model, _)| &**model).collect();
+        models.iter().map(|model| model.len()).sum::<usize>() + self.prefixes().len()
+    }
+
+    fn prefixes(&self) -> BTreeSet<(&str, &str)> {
+        self.prompts
+            .iter()
+            .flat_map(|(model, text)| (1..=text.len()).map(move |end| (&**model, &text[..end])))
+            .collect()
+    }
+
+    fn observe(&mut self, model: &str, text: &str, max: usize) {
+        if model.len() >= max {
+            return;
+        }
+        let room = max - model.len();
+        let prompt = (model.to_owned(), text[..text.len().min(room)].to_owned());
+        self.prompts.retain(|held| *held != prompt);
+        self.prompts.push(prompt);
+        while self.bytes() > max {
+            self.prompts.remove(0);
+            self.evictions += 1;
+        }
+    }
+
+    fn matched(&self, model: &str, text: &str) -> usize {
+        let prefixes = self.prefixes();
+        (1..=text.len())
+            .take_while(|&end| prefixes.contains(&(model, &text[..end])))
+            .count()
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Observe(u16, String, String),
+    /// Two observations whose matches were both taken before either.
+    Overtaken([(u16, String, String); 2]),
+    Forget(u16),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let model = prop_oneof!["", "m", "llama"];
+    // Few letters, so that prompts meet; a repeat now and then, so that blocks are compared.
+    let text = prop_oneof![
+        "[ab]{0,9}",
+        "[ab]{0,3}".prop_map(|seed| seed.repeat(20)),
+        ("[ab]{0,4}", 30_usize..70).prop_map(|(tail, len)| "a".repeat(len) + &tail),
+    ];
+    let target = 0_u16..4;
+    let observe = (target.clone(), model, text);
+    prop::collection::vec(
+        prop_oneof![
+            8 => observe.clone().prop_map(|(id, model, text)| Step::Observe(id, model, text)),
+            2 => (observe.clone(), observe).prop_map(|(first, second)| Step::Overtaken([first, second])),
+            1 => target.prop_map(Step::Forget),
+        ],
+        1..30,
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_tree_answers_as_a_byte_trie_per_target(
+        steps in steps(),
+        max in prop_oneof![4_usize..120, Just(usize::MAX)],
+    ) {
+        let mut tree = tree(max);
+        let mut model: [ByteTrie; 4] = Default::default();
+        let mut asked: BTreeSet<(String, String)> = BTreeSet::new();
+        for step in steps {
+            match &step {
+                Step::Observe(id, name, text) => {
+                    let found = tree.find(name.as_bytes(), text.as_bytes());
+                    tree.observe(name.as_bytes(), text.as_bytes(), TargetId(*id), &found);
+                    model[usize::from(*id)].observe(name, text, max);
+                    asked.insert((name.clone(), text.clone()));
+                }
+                Step::Overtaken([first, second]) => {
+                    let found = [first, second].map(|(_, name, text)| {
+                        tree.find(name.as_bytes(), text.as_bytes())
+                    });
+                    for ((id, name, text), found) in [first, second].into_iter().zip(found) {
+                        tree.observe(name.as_bytes(), text.as_bytes(), TargetId(*id), &found);
+                        model[usize::from(*id)].observe(name, text, max);
+                        asked.insert((name.clone(), text.clone()));
+                    }
+                }
+                Step::Forget(id) => {
+                    tree.forget(TargetId(*id));
+                    model[usize::from(*id)].prompts.clear();
+                }
+            }
+            for (name, text) in &asked {
+                let found = tree.find(name.as_bytes(), text.as_bytes());
+                for (id, trie) in (0..).map(TargetId).zip(&model) {
+                    prop_assert_eq!(found.len(id), trie.matched(name, text));
+                }
+                let best = model.iter().map(|trie| trie.matched(name, text)).max();
+                prop_assert_eq!(Some(found.best()), best);
+            }
+            for (id, trie) in (0..).map(TargetId).zip(&model) {
+                prop_assert_eq!(tree.held(id), trie.bytes());
+            }
+            let usage = tree.usage();
+            let distinct: BTreeSet<_> = model.iter().flat_map(ByteTrie::prefixes).collect();
+            let models: BTreeSet<&String> =
+                model.iter().flat_map(|trie| &trie.prompts).map(|(model, _)| model).collect();
+            let names: usize = models.iter().map(|name| name.len()).sum();
+            prop_assert_eq!(usage.text, distinct.len() + names);
+            prop_assert_eq!(usage.prompts, model.iter().map(|trie| trie.prompts.len()).sum::<usize>());
+            prop_assert!(usage.nodes <= 2 * usage.prompts + models.len(), "{:?}", usage);
+        }
+    }
+}

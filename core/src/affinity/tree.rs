@@ -1,0 +1,373 @@
+//! The radix tree: walking, learning, forgetting.
+
+use super::found::{Match, Place, clamp, common_prefix};
+use super::node::{NODE_BYTES, Node, NodeId};
+use super::prompts::{NONE, PROMPT_BYTES, PromptId, Prompts};
+use crate::target::{MAX_TARGETS, TargetId, TargetSet};
+use slab::Slab;
+use std::collections::HashMap;
+
+/// How much a tree may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Distinct bytes of prompts (and of their models' names) that one target may hold; named
+    /// after the byte trie of the specification, in which a byte is a node. A longer prompt is held
+    /// as far as this goes.
+    pub max_nodes: usize,
+    /// Memory of the whole tree in bytes, as [`Usage::memory`] tells it. Bounds what `max_nodes`
+    /// cannot: very many very short prompts, whose nodes outweigh their bytes.
+    pub max_memory: usize,
+}
+
+/// What a tree holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Nodes, roots included.
+    pub nodes: usize,
+    /// Prompts, counted once for each target that was given them.
+    pub prompts: usize,
+    /// Bytes of text in the nodes, each counted once however many targets hold it.
+    pub text: usize,
+    /// Estimated memory in bytes, from the sizes and the number of the parts.
+    pub memory: usize,
+    /// Prompts that had to go since the tree was made, because a limit was reached.
+    pub evictions: u64,
+}
+
+/// The affinity tree of one route. See the module's documentation.
+pub struct Tree {
+    limits: Limits,
+    roots: HashMap<Box<[u8]>, NodeId>,
+    nodes: Slab<Node>,
+    prompts: Prompts,
+    /// Distinct bytes that each target holds.
+    held: Vec<usize>,
+    text: usize,
+    evictions: u64,
+    /// Counts what moves nodes, so that an outdated [`Match`] is recognised.
+    changes: u64,
+}
+
+impl Tree {
+    /// An empty tree for so many targets, of which [`MAX_TARGETS`] count.
+    pub fn new(targets: usize, limits: Limits) -> Self {
+        let targets = targets.min(MAX_TARGETS);
+        Self {
+            limits,
+            roots: HashMap::new(),
+            nodes: Slab::new(),
+            prompts: Prompts::new(targets),
+            held: vec![0; targets],
+            text: 0,
+            evictions: 0,
+            changes: 0,
+        }
+    }
+
+    /// Walks along the text and tells how much of it every target has. Allocates nothing.
+    pub fn find(&self, model: &[u8], text: &[u8]) -> Match {
+        let mut found = Match {
+            matched: [0; MAX_TARGETS],
+            best: 0,
+            place: None,
+            changes: self.changes,
+        };
+        let Some(&root) = self.roots.get(model) else {
+            return found;
+        };
+        let Some(mut node) = self.node(root) else {
+            return found;
+        };
+        let mut place = Place {
+            node: root,
+            within: node.label.len(),
+            depth: 0,
+        };
+        let mut rest = text;
+        while let Some(id) = rest.first().and_then(|&byte| node.child(byte)) {
+            let Some(child) = self.node(id) else { break };
+            found.settle(node.holders.without(child.holders), place.depth);
+            let common = common_prefix(&child.label, rest);
+            place = Place {
+                node: id,
+                within: common,
+                depth: place.depth + common,
+            };
+            node = child;
+            if common < child.label.len() {
+                break;
+            }
+            rest = rest.get(common..).unwrap_or_default();
+        }
+        found.settle(node.holders, place.depth);
+        // A node that nobody holds does not exist, so somebody has all that was walked.
+        found.best = clamp(place.depth);
+        found.place = Some(place);
+        found
+    }
+
+    /// Records that the target was given the text: it holds all of it from now on, and what it was
+    /// given least recently goes where a limit is passed. `found` is what [`find`](Self::find) told
+    /// of the same model and text, and saves walking it again.
+    pub fn observe(&mut self, model: &[u8], text: &[u8], target: TargetId, found: &Match) {
+        let room = self.limits.max_nodes.saturating_sub(model.len());
+        if target.index() >= self.held.len() || room == 0 {
+            return;
+        }
+        let (text, place) = match found.place {
+            Some(place) if found.changes == self.changes && text.len() <= room => (text, place),
+            _ => {
+                let text = text.get(..room).unwrap_or(text);
+                let place = self.find(model, text).place;
+                (text, place.unwrap_or_else(|| self.add_root(model)))
+            }
+        };
+        let end = self.end_of(place, text);
+        self.hold(end, target);
+        self.record(end, target);
+        while self.held(target) > self.limits.max_nodes && self.evict_oldest(target) {}
+        while self.memory() > self.limits.max_memory && self.evict_from_largest() {}
+    }
+
+    /// Drops all that the target holds, in time proportional to that.
+    pub fn forget(&mut self, target: TargetId) {
+        while let Some((prompt, node)) = self.prompts.oldest(target) {
+            self.remove(prompt, node, target);
+        }
+    }
+
+    /// The distinct bytes that the target holds: how warm it is.
+    pub fn held(&self, target: TargetId) -> usize {
+        self.held.get(target.index()).copied().unwrap_or(0)
+    }
+
+    /// What the tree holds now.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            nodes: self.nodes.len(),
+            prompts: self.prompts.len(),
+            text: self.text,
+            memory: self.memory(),
+            evictions: self.evictions,
+        }
+    }
+
+    /// The node at which the text ends, made where it is not there yet.
+    fn end_of(&mut self, place: Place, text: &[u8]) -> NodeId {
+        let whole = self
+            .node(place.node)
+            .is_none_or(|node| place.within >= node.label.len());
+        let above = if whole {
+            place.node
+        } else {
+            self.split(place.node, place.within)
+        };
+        match text.get(place.depth..) {
+            Some(rest) if !rest.is_empty() => self.add_leaf(above, rest),
+            _ => above,
+        }
+    }
+
+    fn add_root(&mut self, model: &[u8]) -> Place {
+        let root = self.add_node(model, NONE);
+        self.roots.insert(model.into(), root);
+        Place {
+            node: root,
+            within: model.len(),
+            depth: 0,
+        }
+    }
+
+    fn add_leaf(&mut self, parent: NodeId, label: &[u8]) -> NodeId {
+        let leaf = self.add_node(label, parent);
+        if let (Some(&first), Some(node)) = (label.first(), self.node_mut(parent)) {
+            node.set_child(first, leaf);
+        }
+        leaf
+    }
+
+    fn add_node(&mut self, label: &[u8], parent: NodeId) -> NodeId {
+        self.changes += 1;
+        self.text += label.len();
+        self.nodes.insert(Node {
+            label: label.into(),
+            parent,
+            children: Vec::new(),
+            holders: TargetSet::EMPTY,
+            prompts: NONE,
+        }) as NodeId
+    }
+
+    /// Cuts a node's label in two and returns the new node, which has the first part.
+    fn split(&mut self, id: NodeId, at: usize) -> NodeId {
+        let Some(node) = self.node_mut(id) else {
+            return id;
+        };
+        let (Some((head, tail)), parent, holders) =
+            (node.label.split_at_checked(at), node.parent, node.holders)
+        else {
+            return id;
+        };
+        let (head, tail): (Box<[u8]>, Box<[u8]>) = (head.into(), tail.into());
+        let (Some(&first), Some(&second)) = (head.first(), tail.first()) else {
+            return id;
+        };
+        node.label = tail;
+        self.text -= head.len();
+        let upper = self.add_node(&head, parent);
+        if let Some(node) = self.node_mut(id) {
+            node.parent = upper;
+        }
+        if let Some(node) = self.node_mut(upper) {
+            node.holders = holders;
+            node.children.push((second, id));
+        }
+        if let Some(node) = self.node_mut(parent) {
+            node.set_child(first, upper);
+        }
+        upper
+    }
+
+    /// Makes the target a holder of a node and of all above it, as far as it is none yet.
+    fn hold(&mut self, end: NodeId, target: TargetId) {
+        let mut gained = 0;
+        let mut id = end;
+        while let Some(node) = self.node_mut(id)
+            && !node.holders.contains(target)
+        {
+            node.holders.insert(target);
+            gained += node.label.len();
+            id = node.parent;
+        }
+        if let Some(held) = self.held.get_mut(target.index()) {
+            *held += gained;
+        }
+    }
+
+    /// Makes the prompt that ends at a node the target's newest.
+    fn record(&mut self, end: NodeId, target: TargetId) {
+        if let Some(node) = self.nodes.get_mut(end as usize) {
+            match self.prompts.find(node.prompts, target) {
+                Some(prompt) => self.prompts.renew(prompt),
+                None => self.prompts.insert(target, end, &mut node.prompts),
+            }
+        }
+    }
+
+    fn evict_oldest(&mut self, target: TargetId) -> bool {
+        let oldest = self.prompts.oldest(target);
+        if let Some((prompt, node)) = oldest {
+            self.remove(prompt, node, target);
+            self.evictions += 1;
+        }
+        oldest.is_some()
+    }
+
+    fn evict_from_largest(&mut self) -> bool {
+        let sizes = (0..).map(TargetId).zip(&self.held);
+        let largest = sizes
+            .max_by_key(|(_, held)| **held)
+            .map(|(target, _)| target);
+        largest.is_some_and(|target| self.evict_oldest(target))
+    }
+
+    /// Removes a target's prompt that ends at `end`, and the target from what only this prompt
+    /// needed.
+    fn remove(&mut self, prompt: PromptId, end: NodeId, target: TargetId) {
+        if let Some(node) = self.nodes.get_mut(end as usize) {
+            self.prompts.remove(prompt, &mut node.prompts);
+        }
+        let mut lost = 0;
+        let mut lowest_left = None;
+        let mut id = end;
+        while let Some(node) = self.node(id)
+            && !self.needs(node, target)
+        {
+            lost += node.label.len();
+            let parent = node.parent;
+            if let Some(node) = self.node_mut(id) {
+                node.holders.remove(target);
+                if node.holders.is_empty() {
+                    self.drop_node(id);
+                } else {
+                    lowest_left = lowest_left.or(Some(id));
+                }
+            }
+            id = parent;
+        }
+        if let Some(held) = self.held.get_mut(target.index()) {
+            *held -= lost;
+        }
+        self.join(lowest_left.unwrap_or(id));
+    }
+
+    /// Whether one of the target's prompts ends at the node or passes through it.
+    fn needs(&self, node: &Node, target: TargetId) -> bool {
+        self.prompts.find(node.prompts, target).is_some()
+            || node
+                .children
+                .iter()
+                .filter_map(|&(_, child)| self.node(child))
+                .any(|child| child.holders.contains(target))
+    }
+
+    fn drop_node(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.try_remove(id as usize) else {
+            return;
+        };
+        self.changes += 1;
+        self.text -= node.label.len();
+        match self.node_mut(node.parent) {
+            Some(parent) => parent.children.retain(|&(_, child)| child != id),
+            None => {
+                self.roots.remove(&node.label);
+            }
+        }
+    }
+
+    /// Joins a node with its only child where nothing ends between them. Without this a prefix that
+    /// outlives many prompts would end as a chain of tiny nodes.
+    fn join(&mut self, id: NodeId) {
+        let Some(&Node {
+            parent,
+            prompts: NONE,
+            ref label,
+            ref children,
+            ..
+        }) = self.node(id)
+        else {
+            return;
+        };
+        let &[(_, only)] = children.as_slice() else {
+            return;
+        };
+        let (Some(&first), Some(child)) = (label.first(), self.node(only)) else {
+            return;
+        };
+        if parent == NONE {
+            return;
+        }
+        let joined = [&**label, &*child.label].concat().into_boxed_slice();
+        self.changes += 1;
+        self.nodes.try_remove(id as usize);
+        if let Some(child) = self.node_mut(only) {
+            child.label = joined;
+            child.parent = parent;
+        }
+        if let Some(parent) = self.node_mut(parent) {
+            parent.set_child(first, only);
+        }
+    }
+
+    fn memory(&self) -> usize {
+        self.text + self.nodes.len() * NODE_BYTES + self.prompts.len() * PROMPT_BYTES
+    }
+
+    fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id as usize)
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.nodes.get_mut(id as usize)
+    }
+}

@@ -1,0 +1,330 @@
+//! The conversation of a request in the order in which the model sees it, turn by turn as
+//! `role: text\n`.
+
+use super::Dialect;
+use super::json::{Entries, Json, Result, Str, Unreadable};
+use super::measure::Measure;
+
+/// The fields of a body that matter, the last of each name, as JSON readers of the engines take
+/// them.
+#[derive(Default)]
+pub(super) struct Fields<'a> {
+    pub(super) model: Option<Str<'a>>,
+    pub(super) stream: bool,
+    system: Option<Json<'a>>,
+    instructions: Option<Json<'a>>,
+    messages: Option<Json<'a>>,
+    input: Option<Json<'a>>,
+    prompt: Option<Json<'a>>,
+}
+
+impl<'a> Fields<'a> {
+    /// Reads the object that `body` consists of. After an error the fields before it are there.
+    pub(super) fn read(&mut self, body: &'a [u8]) -> Result<()> {
+        let mut entries = Entries::of_start(body)?;
+        for entry in entries.by_ref() {
+            let (key, value) = entry?;
+            let given = (!value.is_null()).then_some(value);
+            match key.name(&mut [0; 32]) {
+                b"model" => self.model = value.string(),
+                b"stream" => self.stream = matches!(value, Json::Scalar(b"true")),
+                b"system" => self.system = given,
+                b"instructions" => self.instructions = given,
+                b"messages" => self.messages = given,
+                b"input" => self.input = given,
+                b"prompt" => self.prompt = given,
+                _ => {}
+            }
+        }
+        if entries.has_trailing_bytes() {
+            return Err(Unreadable);
+        }
+        Ok(())
+    }
+
+    /// The dialect that the fields speak, for a path that does not tell.
+    pub(super) fn dialect(&self) -> Option<Dialect> {
+        if self.messages.is_some() {
+            // An OpenAI chat has no `system` of its own, so reading it as well does no harm.
+            Some(Dialect::Messages)
+        } else if self.input.is_some() {
+            Some(Dialect::Responses)
+        } else {
+            self.prompt.map(|_| Dialect::Completions)
+        }
+    }
+
+    /// Takes the measure of the conversation, and returns its token ids where it consists of them.
+    pub(super) fn measure(&self, dialect: Dialect, to: &mut Measure) -> Result<Option<Json<'a>>> {
+        match dialect {
+            Dialect::Chat => turns(self.messages.ok_or(Unreadable)?, to)?,
+            Dialect::Messages => {
+                if let Some(system) = self.system {
+                    turn_of(SYSTEM, system, to)?;
+                }
+                turns(self.messages.ok_or(Unreadable)?, to)?;
+            }
+            Dialect::Responses => {
+                if self.input.or(self.instructions).is_none() {
+                    return Err(Unreadable);
+                }
+                if let Some(instructions) = self.instructions {
+                    turn_of(SYSTEM, instructions, to)?;
+                }
+                match self.input {
+                    Some(input @ Json::String(_)) => turn_of(USER, input, to)?,
+                    Some(items) => turns(items, to)?,
+                    None => {}
+                }
+            }
+            Dialect::Completions => return batch(self.prompt.ok_or(Unreadable)?, to),
+            Dialect::Embeddings => match (self.input, self.messages) {
+                (Some(input), _) => return batch(input, to),
+                (None, Some(messages)) => turns(messages, to)?,
+                (None, None) => return Err(Unreadable),
+            },
+        }
+        Ok(None)
+    }
+}
+
+const SYSTEM: &[u8] = b"system";
+const USER: &[u8] = b"user";
+
+/// The turns of `messages`, or the items of a Responses `input`.
+fn turns(list: Json<'_>, to: &mut Measure) -> Result<()> {
+    for item in list.elements()? {
+        Turn::read(item?)?.measure(to)?;
+    }
+    Ok(())
+}
+
+/// A turn that is told by position rather than by a role of its own.
+fn turn_of(role: &[u8], content: Json<'_>, to: &mut Measure) -> Result<()> {
+    to.text(role);
+    to.text(b": ");
+    self::content(content, to)?;
+    to.text(b"\n");
+    Ok(())
+}
+
+/// One element of the conversation: a message, or an item of the Responses API.
+struct Turn<'a> {
+    item: Json<'a>,
+    role: Option<Str<'a>>,
+    kind: Option<Str<'a>>,
+    content: Json<'a>,
+    tool_calls: Json<'a>,
+    /// What older clients send in place of `tool_calls`.
+    function_call: Json<'a>,
+}
+
+impl<'a> Turn<'a> {
+    fn read(item: Json<'a>) -> Result<Self> {
+        let mut turn = Self {
+            item,
+            role: None,
+            kind: None,
+            content: Json::Null,
+            tool_calls: Json::Null,
+            function_call: Json::Null,
+        };
+        for entry in item.entries()? {
+            let (key, value) = entry?;
+            match key.name(&mut [0; 32]) {
+                b"role" => turn.role = value.string(),
+                b"type" => turn.kind = value.string(),
+                b"content" => turn.content = value,
+                b"tool_calls" => turn.tool_calls = value,
+                b"function_call" => turn.function_call = value,
+                _ => {}
+            }
+        }
+        Ok(turn)
+    }
+
+    fn measure(self, to: &mut Measure) -> Result<()> {
+        if let (None, Some(kind)) = (self.role, self.kind) {
+            match kind.name(&mut [0; 32]) {
+                b"message" => {}
+                kind if is_media(kind) => return Ok(to.media(self.item)),
+                _ => return tool_block(self.item, to),
+            }
+        }
+        match self.role {
+            Some(role) => to.string(role)?,
+            None => to.text(USER),
+        }
+        to.text(b": ");
+        let mut name = [0; 32];
+        match self.role.map(|role| role.name(&mut name)) {
+            Some(b"tool" | b"function") => tool_result(self.content, to)?,
+            _ => content(self.content, to)?,
+        }
+        for calls in [self.tool_calls, self.function_call] {
+            if !calls.is_null() {
+                to.tool(calls)?;
+            }
+        }
+        to.text(b"\n");
+        Ok(())
+    }
+}
+
+/// What a turn says: a string, a list of parts, or nothing.
+fn content(content: Json<'_>, to: &mut Measure) -> Result<()> {
+    match content {
+        Json::Array(_) => {
+            for part in content.elements()? {
+                self::part(part?, to)?;
+            }
+            Ok(())
+        }
+        _ => part(content, to),
+    }
+}
+
+fn part(part: Json<'_>, to: &mut Measure) -> Result<()> {
+    match part {
+        Json::Null => Ok(()),
+        Json::String(text) => to.string(text),
+        Json::Object(_) => match Part::of(part)? {
+            Part::Text(text) => to.string(text),
+            Part::Media => Ok(to.media(part)),
+            Part::Tool => tool_block(part, to),
+        },
+        Json::Scalar(_) | Json::Array(_) => to.tool(part),
+    }
+}
+
+/// What a part of a turn is, which decides what it counts to.
+enum Part<'a> {
+    Text(Str<'a>),
+    Media,
+    /// Tool use, tool results, reasoning, and what is not known: the model reads it, so it counts
+    /// as something that is prefilled.
+    Tool,
+}
+
+impl<'a> Part<'a> {
+    fn of(part: Json<'a>) -> Result<Self> {
+        let (mut kind, mut text, mut media) = (None, None, false);
+        for entry in part.entries()? {
+            let (key, value) = entry?;
+            match key.name(&mut [0; 32]) {
+                b"type" => kind = value.string(),
+                b"text" => text = value.string(),
+                key => media |= is_media(key),
+            }
+        }
+        let mut name = [0; 32];
+        Ok(match (kind.map(|kind| kind.name(&mut name)), text) {
+            (None | Some(b"text" | b"input_text" | b"output_text"), Some(text)) => Self::Text(text),
+            (Some(kind), _) if is_media(kind) => Self::Media,
+            (None, None) if media => Self::Media,
+            _ => Self::Tool,
+        })
+    }
+}
+
+/// A tool call or result as a block of its own. Names of fields are left out: they cost no tokens.
+fn tool_block(block: Json<'_>, to: &mut Measure) -> Result<()> {
+    for entry in block.entries()? {
+        let (key, value) = entry?;
+        match key.name(&mut [0; 32]) {
+            b"content" | b"output" => tool_result(value, to)?,
+            _ => to.tool(value)?,
+        }
+    }
+    Ok(())
+}
+
+/// What a tool returned: a string, or a list of parts that may hold images.
+fn tool_result(result: Json<'_>, to: &mut Measure) -> Result<()> {
+    match result {
+        Json::Null => Ok(()),
+        Json::Array(_) => {
+            for part in result.elements()? {
+                let part = part?;
+                match part {
+                    Json::Object(_) if matches!(Part::of(part)?, Part::Media) => to.media(part),
+                    _ => to.tool(part)?,
+                }
+            }
+            Ok(())
+        }
+        _ => to.tool(result),
+    }
+}
+
+/// Whether a part of this type, or a part without one that has this field, is no text.
+fn is_media(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"image"
+            | b"image_url"
+            | b"input_image"
+            | b"image_pil"
+            | b"image_embeds"
+            | b"image_generation_call"
+            | b"audio"
+            | b"audio_url"
+            | b"input_audio"
+            | b"audio_embeds"
+            | b"video"
+            | b"video_url"
+            | b"input_video"
+            | b"file"
+            | b"input_file"
+            | b"document"
+            | b"container_upload"
+    )
+}
+
+/// The prompts of a completion or the inputs of an embedding: text or token ids, one or many.
+/// Returns the ids where there is one prompt that consists of them.
+fn batch<'a>(prompts: Json<'a>, to: &mut Measure) -> Result<Option<Json<'a>>> {
+    let Json::Array(_) = prompts else {
+        to.string(prompts.string().ok_or(Unreadable)?)?;
+        return Ok(None);
+    };
+    let mut count = 0;
+    let mut ids = None;
+    for prompt in prompts.elements()? {
+        let prompt = prompt?;
+        if matches!(prompt, Json::Scalar(_)) {
+            if count > 0 {
+                return Err(Unreadable);
+            }
+            token_ids(prompts, to)?;
+            return Ok(Some(prompts));
+        }
+        if count > 0 {
+            to.text(b"\n");
+        }
+        count += 1;
+        match prompt {
+            Json::String(text) => to.string(text)?,
+            _ => {
+                token_ids(prompt, to)?;
+                ids = Some(prompt);
+            }
+        }
+    }
+    Ok(ids.filter(|_| count == 1))
+}
+
+fn token_ids(ids: Json<'_>, to: &mut Measure) -> Result<()> {
+    for id in ids.elements()? {
+        to.text(&token_id(id?).ok_or(Unreadable)?.to_le_bytes());
+    }
+    Ok(())
+}
+
+/// A token id, where the value is one.
+pub(super) fn token_id(value: Json<'_>) -> Option<u32> {
+    match value {
+        Json::Scalar(digits) => std::str::from_utf8(digits).ok()?.parse().ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,411 @@
+//! A borrowed view of JSON text: values are spans of the body, descended into only where asked.
+//!
+//! Skipping a value is a jump from quote to quote, so what is not looked at costs next to nothing,
+//! and nothing is copied: a string is handed out as runs of decoded bytes. Each level that is
+//! descended into is checked for its grammar; what is skipped is checked for its quotes and
+//! brackets. No recursion, so depth costs no stack.
+
+use memchr::memchr;
+
+/// The text is not JSON, or not the JSON that was expected there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unreadable;
+
+pub(super) type Result<T> = std::result::Result<T, Unreadable>;
+
+/// How deep a value may nest, as in `serde_json`: one bit a level has to fit a word.
+const MAX_DEPTH: u32 = 128;
+
+/// One value, as a span of the body.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Json<'a> {
+    Null,
+    /// A number, `true` or `false`.
+    Scalar(&'a [u8]),
+    String(Str<'a>),
+    /// With its brackets.
+    Array(&'a [u8]),
+    /// With its braces.
+    Object(&'a [u8]),
+}
+
+impl<'a> Json<'a> {
+    pub(super) fn is_null(self) -> bool {
+        matches!(self, Self::Null)
+    }
+
+    pub(super) fn string(self) -> Option<Str<'a>> {
+        match self {
+            Self::String(string) => Some(string),
+            _ => None,
+        }
+    }
+
+    /// The elements of an array; an error where this is none.
+    pub(super) fn elements(self) -> Result<Elements<'a>> {
+        match self {
+            Self::Array(span) => Ok(Elements(Sequence::new(span))),
+            _ => Err(Unreadable),
+        }
+    }
+
+    /// The entries of an object; an error where this is none.
+    pub(super) fn entries(self) -> Result<Entries<'a>> {
+        match self {
+            Self::Object(span) => Ok(Entries(Sequence::new(span))),
+            _ => Err(Unreadable),
+        }
+    }
+
+    /// Calls `sink` with the value's text, white space between tokens left out.
+    pub(super) fn compact(self, mut sink: impl FnMut(&[u8])) {
+        let span = match self {
+            Self::Null => b"null",
+            Self::Scalar(span) | Self::Array(span) | Self::Object(span) => span,
+            Self::String(string) => return sink(string.0),
+        };
+        let mut rest = span;
+        while !rest.is_empty() {
+            let run = rest
+                .iter()
+                .position(|&byte| byte == b'"' || is_space(byte))
+                .unwrap_or(rest.len());
+            let (tokens, tail) = rest.split_at_checked(run).unwrap_or((rest, &[]));
+            if !tokens.is_empty() {
+                sink(tokens);
+            }
+            rest = match tail.split_first() {
+                Some((b'"', inside)) => {
+                    let (string, tail) = split_string(inside).unwrap_or((inside, &[]));
+                    sink(b"\"");
+                    sink(string);
+                    sink(b"\"");
+                    tail
+                }
+                Some((_, tail)) => tail,
+                None => tail,
+            };
+        }
+    }
+}
+
+/// The elements of an array, each checked as it is reached. Ends after an error.
+pub(super) struct Elements<'a>(Sequence<'a>);
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = Result<Json<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next(b']', Cursor::value)
+    }
+}
+
+/// The entries of an object, each checked as it is reached. Ends after an error.
+pub(super) struct Entries<'a>(Sequence<'a>);
+
+impl<'a> Entries<'a> {
+    /// The entries of the object that `body` begins with, as far as it goes: a body that was cut
+    /// yields what came before the cut, then an error.
+    pub(super) fn of_start(body: &'a [u8]) -> Result<Self> {
+        let mut cursor = Cursor { rest: body };
+        match cursor.peek() {
+            Some(b'{') => Ok(Self(Sequence::new(cursor.rest))),
+            _ => Err(Unreadable),
+        }
+    }
+
+    /// What follows the object once it was read to its end.
+    pub(super) fn has_trailing_bytes(mut self) -> bool {
+        self.0.cursor.peek().is_some()
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<(Str<'a>, Json<'a>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next(b'}', |cursor| {
+            let key = match cursor.peek() {
+                Some(b'"') => cursor.string()?,
+                _ => return Err(Unreadable),
+            };
+            cursor.expect(b':')?;
+            Ok((key, cursor.value()?))
+        })
+    }
+}
+
+/// The commas and the end of an array or object.
+struct Sequence<'a> {
+    cursor: Cursor<'a>,
+    state: State,
+}
+
+#[derive(PartialEq)]
+enum State {
+    Start,
+    Middle,
+    End,
+}
+
+impl<'a> Sequence<'a> {
+    /// `span` begins with the opening bracket.
+    fn new(span: &'a [u8]) -> Self {
+        Self {
+            cursor: Cursor {
+                rest: span.get(1..).unwrap_or_default(),
+            },
+            state: State::Start,
+        }
+    }
+
+    fn next<T>(
+        &mut self,
+        close: u8,
+        item: impl Fn(&mut Cursor<'a>) -> Result<T>,
+    ) -> Option<Result<T>> {
+        if self.state == State::End {
+            return None;
+        }
+        if self.cursor.peek() == Some(close) {
+            self.cursor.advance(1);
+            self.state = State::End;
+            return None;
+        }
+        let read = match self.state {
+            State::Middle => self.cursor.expect(b','),
+            _ => Ok(()),
+        }
+        .and_then(|()| item(&mut self.cursor));
+        self.state = match read {
+            Ok(_) => State::Middle,
+            Err(_) => State::End,
+        };
+        Some(read)
+    }
+}
+
+/// A string, as it stands between its quotes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Str<'a>(&'a [u8]);
+
+impl<'a> Str<'a> {
+    /// The bytes themselves where they hold no escape.
+    pub(super) fn plain(self) -> Option<&'a [u8]> {
+        memchr(b'\\', self.0).is_none().then_some(self.0)
+    }
+
+    /// The decoded string in `buffer`, or nothing where it is longer: enough to compare with names.
+    pub(super) fn name<'b>(self, buffer: &'b mut [u8; 32]) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        if let Some(plain) = self.plain() {
+            return plain;
+        }
+        let mut used = 0;
+        let fits = self.decode(|run| {
+            if let Some(room) = buffer.get_mut(used..used + run.len()) {
+                room.copy_from_slice(run);
+            }
+            used += run.len();
+        });
+        match fits {
+            Ok(()) => buffer.get(..used).unwrap_or_default(),
+            Err(Unreadable) => &[],
+        }
+    }
+
+    /// Calls `sink` with the decoded string, run by run. No run ends inside a character. Half a
+    /// surrogate pair becomes U+FFFD, as engines print it.
+    pub(super) fn decode(self, mut sink: impl FnMut(&[u8])) -> Result<()> {
+        let mut rest = self.0;
+        while let Some(at) = memchr(b'\\', rest) {
+            let (run, escape) = rest.split_at_checked(at).ok_or(Unreadable)?;
+            if !run.is_empty() {
+                sink(run);
+            }
+            let (character, tail) = unescape(escape)?;
+            sink(character.encode_utf8(&mut [0; 4]).as_bytes());
+            rest = tail;
+        }
+        if !rest.is_empty() {
+            sink(rest);
+        }
+        Ok(())
+    }
+}
+
+/// The character of the escape that `text` begins with, and what follows.
+fn unescape(text: &[u8]) -> Result<(char, &[u8])> {
+    let (Some(&kind), Some(tail)) = (text.get(1), text.get(2..)) else {
+        return Err(Unreadable);
+    };
+    let character = match kind {
+        b'"' | b'\\' | b'/' => char::from(kind),
+        b'n' => '\n',
+        b't' => '\t',
+        b'r' => '\r',
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b'u' => return unescape_unicode(tail),
+        _ => return Err(Unreadable),
+    };
+    Ok((character, tail))
+}
+
+/// Decodes the hex digits after a `\u`, and the second half of the pair where they are the first.
+fn unescape_unicode(text: &[u8]) -> Result<(char, &[u8])> {
+    let (unit, tail) = hex4(text)?;
+    if let Some(character) = char::from_u32(unit) {
+        return Ok((character, tail));
+    }
+    if unit < 0xDC00
+        && let Some(second) = tail.strip_prefix(b"\\u")
+    {
+        let (low, after) = hex4(second)?;
+        if (0xDC00..0xE000).contains(&low) {
+            let pair = 0x1_0000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
+            return Ok((
+                char::from_u32(pair).unwrap_or(char::REPLACEMENT_CHARACTER),
+                after,
+            ));
+        }
+    }
+    Ok((char::REPLACEMENT_CHARACTER, tail))
+}
+
+fn hex4(text: &[u8]) -> Result<(u32, &[u8])> {
+    let (digits, tail) = text.split_at_checked(4).ok_or(Unreadable)?;
+    digits
+        .iter()
+        .try_fold(0, |unit, &digit| {
+            Some(unit << 4 | char::from(digit).to_digit(16)?)
+        })
+        .map(|unit| (unit, tail))
+        .ok_or(Unreadable)
+}
+
+struct Cursor<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Cursor<'a> {
+    /// The next byte that is no white space.
+    fn peek(&mut self) -> Option<u8> {
+        let spaces = self.rest.iter().take_while(|&&byte| is_space(byte)).count();
+        self.advance(spaces);
+        self.rest.first().copied()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.rest = self.rest.get(count..).unwrap_or_default();
+    }
+
+    fn expect(&mut self, byte: u8) -> Result<()> {
+        if self.peek() != Some(byte) {
+            return Err(Unreadable);
+        }
+        self.advance(1);
+        Ok(())
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+        let (span, rest) = self.rest.split_at_checked(count).ok_or(Unreadable)?;
+        self.rest = rest;
+        Ok(span)
+    }
+
+    fn value(&mut self) -> Result<Json<'a>> {
+        match self.peek().ok_or(Unreadable)? {
+            b'"' => self.string().map(Json::String),
+            b'[' => self.nested().map(Json::Array),
+            b'{' => self.nested().map(Json::Object),
+            _ => self.scalar(),
+        }
+    }
+
+    /// At an opening quote.
+    fn string(&mut self) -> Result<Str<'a>> {
+        self.advance(1);
+        let (string, rest) = split_string(self.rest).ok_or(Unreadable)?;
+        self.rest = rest;
+        Ok(Str(string))
+    }
+
+    fn scalar(&mut self) -> Result<Json<'a>> {
+        let length = self
+            .rest
+            .iter()
+            .position(|byte| !matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'E' | b'+' | b'-' | b'.'))
+            .unwrap_or(self.rest.len());
+        match self.take(length)? {
+            b"null" => Ok(Json::Null),
+            span @ (b"true" | b"false" | [b'-' | b'0'..=b'9', ..]) => Ok(Json::Scalar(span)),
+            _ => Err(Unreadable),
+        }
+    }
+
+    /// At an opening bracket: the span to its closing one.
+    fn nested(&mut self) -> Result<&'a [u8]> {
+        // One bit a level, set for an object.
+        let mut kinds: u128 = 0;
+        let mut depth = 0;
+        let mut rest = self.rest;
+        loop {
+            let at = rest
+                .iter()
+                .position(|byte| matches!(byte, b'"' | b'[' | b']' | b'{' | b'}'))
+                .ok_or(Unreadable)?;
+            let (byte, tail) = rest
+                .get(at..)
+                .and_then(<[u8]>::split_first)
+                .ok_or(Unreadable)?;
+            rest = tail;
+            match byte {
+                b'"' => rest = split_string(rest).ok_or(Unreadable)?.1,
+                b'[' | b'{' => {
+                    if depth == MAX_DEPTH {
+                        return Err(Unreadable);
+                    }
+                    kinds = kinds << 1 | u128::from(*byte == b'{');
+                    depth += 1;
+                }
+                _ => {
+                    if (kinds & 1 == 1) != (*byte == b'}') {
+                        return Err(Unreadable);
+                    }
+                    kinds >>= 1;
+                    depth -= 1;
+                    if depth == 0 {
+                        return self.take(self.rest.len() - rest.len());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Splits the text after an opening quote at its closing one, which is dropped.
+fn split_string(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut end = 0;
+    loop {
+        end += memchr(b'"', text.get(end..)?)?;
+        let before = text.get(..end)?;
+        // An odd number of backslashes escapes the quote. Runs are short and each is looked at
+        // once, so this stays linear.
+        let backslashes = before
+            .iter()
+            .rev()
+            .take_while(|&&byte| byte == b'\\')
+            .count();
+        if backslashes % 2 == 0 {
+            return Some((before, text.get(end + 1..)?));
+        }
+        end += 1;
+    }
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
+}

@@ -1,0 +1,151 @@
+//! What the model will see of a request, read from the path and the body.
+//!
+//! A prompt is the conversation, not the JSON around it: the envelope that all requests share would
+//! make unrelated prompts look alike. Whatever cannot be read falls back to the raw bytes of the
+//! body, so every request has a prompt.
+
+mod conversation;
+mod json;
+mod measure;
+#[cfg(test)]
+mod tests;
+
+use conversation::Fields;
+use json::Json;
+use measure::Measure;
+use std::borrow::Cow;
+
+pub use measure::MAX_TEXT_BYTES;
+
+/// The APIs whose requests can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// `OpenAI` chat completions: `messages`.
+    Chat,
+    /// `OpenAI` completions: `prompt`, as text or token ids, one or many.
+    Completions,
+    /// `OpenAI` Responses: `instructions`, then `input`.
+    Responses,
+    /// `OpenAI` embeddings: `input`, as text or token ids, one or many.
+    Embeddings,
+    /// Anthropic messages: `system`, then `messages`.
+    Messages,
+}
+
+impl Dialect {
+    /// The dialect of a request path, by how it ends; any prefix and query may surround that.
+    pub fn of_path(path: &[u8]) -> Option<Self> {
+        let path = path.split(|&byte| byte == b'?').next().unwrap_or_default();
+        let ends = |end: &str| {
+            path.strip_suffix(b"/")
+                .unwrap_or(path)
+                .ends_with(end.as_bytes())
+        };
+        [
+            ("/chat/completions", Self::Chat),
+            ("/completions", Self::Completions),
+            ("/responses", Self::Responses),
+            ("/embeddings", Self::Embeddings),
+            ("/messages", Self::Messages),
+        ]
+        .into_iter()
+        .find_map(|(end, dialect)| ends(end).then_some(dialect))
+    }
+}
+
+/// What routing needs to know of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt<'a> {
+    /// The leading bytes of what the model sees, at most [`MAX_TEXT_BYTES`], cut between
+    /// characters. Conversations are `role: text\n` a turn; the prompts of a batch have a line
+    /// break between them; a token id is its four bytes, little-endian. Nothing validates the
+    /// bytes as UTF-8: they are compared, not shown.
+    pub text: Vec<u8>,
+    /// The size of the whole prompt in bytes: text before the cut and after it, and tools. A
+    /// quarter of it estimates the tokens.
+    pub len: u64,
+    /// xxh3 of the whole prompt: text, tools and media.
+    pub digest: u64,
+    /// The model that the request names.
+    pub model: Option<Cow<'a, str>>,
+    /// Whether the request asks for a stream.
+    pub stream: bool,
+    /// The prompt's token ids, where the request has it in this form.
+    pub token_ids: Option<TokenIds<'a>>,
+    /// How the body was read; nothing where it could not be and the prompt is its raw bytes.
+    pub dialect: Option<Dialect>,
+}
+
+impl<'a> Prompt<'a> {
+    /// Reads a request. Borrows from the body, and allocates the bounded text alone.
+    pub fn read(path: &[u8], body: &'a [u8]) -> Self {
+        let mut fields = Fields::default();
+        let conversation = fields.read(body).and_then(|()| {
+            let dialect = Dialect::of_path(path)
+                .or(fields.dialect())
+                .ok_or(json::Unreadable)?;
+            let mut measure = Measure::new(body.len());
+            let ids = fields.measure(dialect, &mut measure)?;
+            Ok((measure, dialect, ids))
+        });
+        let (measure, dialect, ids) = match conversation {
+            Ok((measure, dialect, ids)) => (measure, Some(dialect), ids),
+            Err(json::Unreadable) => {
+                let mut measure = Measure::new(body.len());
+                measure.text(body);
+                (measure, None, None)
+            }
+        };
+        let (text, len, digest) = measure.finish();
+        Self {
+            text,
+            len,
+            digest,
+            model: model(&fields),
+            stream: fields.stream,
+            token_ids: ids.map(TokenIds),
+            dialect,
+        }
+    }
+
+    /// The model of a request of whose body only the beginning is known.
+    pub fn model_of_start(start: &'a [u8]) -> Option<Cow<'a, str>> {
+        let mut fields = Fields::default();
+        // The cut is an error; what came before it is what can be had.
+        let _ = fields.read(start);
+        model(&fields)
+    }
+}
+
+fn model<'a>(fields: &Fields<'a>) -> Option<Cow<'a, str>> {
+    let name = fields.model?;
+    if let Some(plain) = name.plain() {
+        return std::str::from_utf8(plain).ok().map(Cow::Borrowed);
+    }
+    let mut decoded = Vec::new();
+    name.decode(|run| decoded.extend_from_slice(run)).ok()?;
+    String::from_utf8(decoded).ok().map(Cow::Owned)
+}
+
+/// The token ids of a prompt, still in the body.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenIds<'a>(Json<'a>);
+
+impl TokenIds<'_> {
+    /// The ids in order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        self.0
+            .elements()
+            .into_iter()
+            .flatten()
+            .filter_map(|id| conversation::token_id(id.ok()?))
+    }
+}
+
+impl PartialEq for TokenIds<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for TokenIds<'_> {}
