@@ -82,7 +82,7 @@ impl Prompts {
             newer: NONE,
             next_at_node: *first,
         });
-        *first = id as PromptId;
+        *first = PromptId::try_from(id).unwrap_or(NONE);
         self.push_newest(*first, target);
     }
 

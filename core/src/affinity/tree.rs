@@ -189,13 +189,14 @@ impl Tree {
     fn add_node(&mut self, label: &[u8], parent: NodeId) -> NodeId {
         self.changes += 1;
         self.text += label.len();
-        self.nodes.insert(Node {
+        let id = self.nodes.insert(Node {
             label: label.into(),
             parent,
             children: Vec::new(),
             holders: TargetSet::EMPTY,
             prompts: NONE,
-        }) as NodeId
+        });
+        NodeId::try_from(id).unwrap_or(NONE)
     }
 
     /// Cuts a node's label in two and returns the new node, which has the first part.

@@ -147,7 +147,10 @@ impl<'a> Turn<'a> {
         if let (None, Some(kind)) = (self.role, self.kind) {
             match kind.name(&mut [0; 32]) {
                 b"message" => {}
-                kind if is_media(kind) => return Ok(to.media(self.item)),
+                kind if is_media(kind) => {
+                    to.media(self.item);
+                    return Ok(());
+                }
                 _ => return tool_block(self.item, to),
             }
         }
@@ -190,7 +193,10 @@ fn part(part: Json<'_>, to: &mut Measure) -> Result<()> {
         Json::String(text) => to.string(text),
         Json::Object(_) => match Part::of(part)? {
             Part::Text(text) => to.string(text),
-            Part::Media => Ok(to.media(part)),
+            Part::Media => {
+                to.media(part);
+                Ok(())
+            }
             Part::Tool => tool_block(part, to),
         },
         Json::Scalar(_) | Json::Array(_) => to.tool(part),

@@ -408,7 +408,7 @@ fn bytes_that_are_not_utf8_are_carried_through() {
     assert_eq!(prompt.text, b"user: a\xFFb\n");
     let prompt = Prompt::read(CHAT, b"{\"messages\":[],\"model\":\"\xFF\"}");
     assert_eq!(prompt.model, None);
-    let raw = [0x80; MAX_TEXT_BYTES + 9];
+    let raw = vec![0x80; MAX_TEXT_BYTES + 9];
     assert_eq!(Prompt::read(CHAT, &raw).text.len(), MAX_TEXT_BYTES);
 }
 

@@ -1,0 +1,302 @@
+//! Reading a JSON document field by field, with the path to each, collecting what is wrong.
+//!
+//! A reader that finds a problem reports it and returns a stand-in, so that one pass finds all of
+//! them. What was read is worth nothing unless no problem was reported.
+
+use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where, as in `routes[0].targets[1]`; empty for the document itself.
+    pub path: String,
+    /// What, and what to write instead.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            return f.write_str(&self.what);
+        }
+        write!(f, "{}: {}", self.path, self.what)
+    }
+}
+
+/// All that is wrong with a document, in the order of reading.
+#[derive(Debug, Default)]
+pub struct Errors(RefCell<Vec<Problem>>);
+
+impl Errors {
+    /// The problems found.
+    pub fn problems(&self) -> Vec<Problem> {
+        self.0.borrow().clone()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    pub(super) fn add(&self, path: &str, what: impl Into<String>) {
+        self.0.borrow_mut().push(Problem {
+            path: path.to_owned(),
+            what: what.into(),
+        });
+    }
+}
+
+impl fmt::Display for Errors {
+    /// One problem a line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.borrow().iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Errors {}
+
+/// The fields of one object. Keys that nobody asked for are reported when it is dropped.
+pub(super) struct Fields<'a> {
+    path: String,
+    /// Nothing where the value is no object, which was reported.
+    map: Option<&'a Map<String, Value>>,
+    known: RefCell<Vec<&'static str>>,
+    errors: &'a Errors,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn root(document: &'a Value, errors: &'a Errors) -> Self {
+        Self::new(String::new(), document, errors)
+    }
+
+    fn new(path: String, value: &'a Value, errors: &'a Errors) -> Self {
+        let fields = Self {
+            path,
+            map: value.as_object(),
+            known: RefCell::default(),
+            errors,
+        };
+        if fields.map.is_none() {
+            let what = format!("{} is no object; write `key: value` pairs", kind(value));
+            errors.add(&fields.path, what);
+        }
+        fields
+    }
+
+    /// Reports a problem with a field or with something inside it.
+    pub(super) fn add(&self, key: &str, what: impl Into<String>) {
+        self.errors.add(&self.path_of(key), what);
+    }
+
+    /// Whether the field is there. Null is as good as absent.
+    pub(super) fn has(&self, key: &'static str) -> bool {
+        self.get(key).is_some()
+    }
+
+    pub(super) fn boolean(&self, key: &'static str, default: bool) -> bool {
+        self.read(key, "write true or false", Value::as_bool)
+            .unwrap_or(default)
+    }
+
+    /// A whole number. Envoy hands all numbers over as floating point, so `1.0` is one.
+    pub(super) fn integer<T: TryFrom<u64>>(
+        &self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+        default: T,
+    ) -> T {
+        let wanted = format!(
+            "write a whole number from {} to {}",
+            range.start(),
+            range.end()
+        );
+        let read = |value: &Value| {
+            let number = value.as_u64().or_else(|| {
+                let number = value.as_f64()?;
+                let whole = number.fract() == 0.0 && (0.0..9e15).contains(&number);
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "the line above makes sure that nothing is lost"
+                )]
+                whole.then_some(number as u64)
+            })?;
+            range.contains(&number).then_some(number)?.try_into().ok()
+        };
+        self.read(key, &wanted, read).unwrap_or(default)
+    }
+
+    pub(super) fn number(
+        &self,
+        key: &'static str,
+        range: RangeInclusive<f64>,
+        default: f64,
+    ) -> f64 {
+        let wanted = format!("write a number from {} to {}", range.start(), range.end());
+        let read = |value: &Value| value.as_f64().filter(|number| range.contains(number));
+        self.read(key, &wanted, read).unwrap_or(default)
+    }
+
+    /// A text that is not empty.
+    pub(super) fn string(&self, key: &'static str) -> Option<&'a str> {
+        self.read(key, "write a text", |value| {
+            value.as_str().filter(|text| !text.is_empty())
+        })
+    }
+
+    /// A text that must be there.
+    pub(super) fn required_string(&self, key: &'static str, wanted: &str) -> &'a str {
+        if !self.has(key) {
+            self.add(key, format!("missing; {wanted}"));
+        }
+        self.string(key).unwrap_or_default()
+    }
+
+    /// One of a few texts, the first of which is the default.
+    pub(super) fn one_of(&self, key: &'static str, choices: &[&'static str]) -> &'static str {
+        let wanted = format!("write one of: {}", choices.join(", "));
+        let read = |value: &Value| {
+            let text = value.as_str()?;
+            choices.iter().find(|&&choice| choice == text).copied()
+        };
+        let default = choices.first().copied().unwrap_or_default();
+        self.read(key, &wanted, read).unwrap_or(default)
+    }
+
+    /// The field `name`, which metrics and other fields refer to, and which no other element of the
+    /// list has. `names` collects them with their places.
+    pub(super) fn unique_name(&self, names: &mut BTreeMap<String, usize>, index: usize) -> String {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let name = self.required_string("name", "write a name");
+        if name.is_empty() {
+            return String::new();
+        }
+        if name.len() > 64 || !name.bytes().all(allowed) {
+            self.add(
+                "name",
+                format!("{name:?}; write up to 64 letters, digits, \".\", \"_\" and \"-\""),
+            );
+        }
+        match names.entry(name.to_owned()) {
+            Entry::Vacant(entry) => {
+                entry.insert(index);
+            }
+            Entry::Occupied(_) => self.add("name", format!("{name:?} is taken already")),
+        }
+        name.to_owned()
+    }
+
+    /// Reports a list that is absent or empty.
+    pub(super) fn require_some(&self, key: &'static str) {
+        match self.get(key) {
+            None => self.add(key, "missing; write a list"),
+            Some(Value::Array(list)) if list.is_empty() => {
+                self.add(key, "empty; write at least one");
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The texts of a list with their places in it, `key[0]` and so on.
+    pub(super) fn strings(
+        &self,
+        key: &'static str,
+    ) -> impl Iterator<Item = (String, &'a str)> + use<'_, 'a> {
+        self.list(key, "write a list of texts")
+            .filter_map(move |(path, value)| {
+                let text = value.as_str();
+                if text.is_none() {
+                    self.add(&path, format!("{} is no text", kind(value)));
+                }
+                Some((path, text?))
+            })
+    }
+
+    /// An object, where there is one.
+    pub(super) fn object(&self, key: &'static str) -> Option<Fields<'a>> {
+        let value = self.get(key)?;
+        Some(Fields::new(self.path_of(key), value, self.errors))
+    }
+
+    /// The objects of a list that must have some.
+    pub(super) fn objects(
+        &self,
+        key: &'static str,
+    ) -> impl Iterator<Item = Fields<'a>> + use<'_, 'a> {
+        self.require_some(key);
+        self.list(key, "write a list")
+            .map(|(path, value)| Fields::new(self.path_of(&path), value, self.errors))
+    }
+
+    fn list(
+        &self,
+        key: &'static str,
+        wanted: &str,
+    ) -> impl Iterator<Item = (String, &'a Value)> + use<'a> {
+        self.read(key, wanted, Value::as_array)
+            .into_iter()
+            .flatten()
+            .enumerate()
+            .map(move |(index, value)| (format!("{key}[{index}]"), value))
+    }
+
+    fn read<T>(
+        &self,
+        key: &'static str,
+        wanted: &str,
+        read: impl Fn(&'a Value) -> Option<T>,
+    ) -> Option<T> {
+        let value = self.get(key)?;
+        let result = read(value);
+        if result.is_none() {
+            self.add(key, format!("{}; {wanted}", kind(value)));
+        }
+        result
+    }
+
+    fn get(&self, key: &'static str) -> Option<&'a Value> {
+        let mut known = self.known.borrow_mut();
+        if !known.contains(&key) {
+            known.push(key);
+        }
+        self.map?.get(key).filter(|value| !value.is_null())
+    }
+
+    fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            return key.to_owned();
+        }
+        format!("{}.{key}", self.path)
+    }
+}
+
+impl Drop for Fields<'_> {
+    fn drop(&mut self) {
+        let known = self.known.borrow();
+        let given = self.map.into_iter().flat_map(Map::keys);
+        for key in given.filter(|key| !known.contains(&key.as_str())) {
+            self.add(
+                key,
+                format!("unknown key; known here: {}", known.join(", ")),
+            );
+        }
+    }
+}
+
+/// A value as a message shows it: what is short as it stands, the rest by its kind.
+fn kind(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "an object".into(),
+        Value::String(text) if text.len() > 64 => "a long text".into(),
+        short => short.to_string(),
+    }
+}

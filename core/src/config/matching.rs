@@ -1,0 +1,97 @@
+//! Which requests a route is for.
+
+/// The conditions of a route. All that are given must hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Match {
+    /// Any of these hosts; empty: every host. Ports do not count, nor does case.
+    pub hosts: Vec<Pattern>,
+    /// How the path begins.
+    pub path_prefix: String,
+    /// Any of these models; empty: every model.
+    pub models: Vec<Pattern>,
+    /// The name of the Envoy route.
+    pub route_name: Option<String>,
+}
+
+impl Default for Match {
+    /// Every request.
+    fn default() -> Self {
+        Self {
+            hosts: Vec::new(),
+            path_prefix: "/".into(),
+            models: Vec::new(),
+            route_name: None,
+        }
+    }
+}
+
+impl Match {
+    /// Whether the conditions on what is known from the headers hold.
+    pub fn head(&self, host: &[u8], path: &[u8], route_name: Option<&[u8]>) -> bool {
+        path.starts_with(self.path_prefix.as_bytes())
+            && (self.hosts.is_empty() || {
+                let host = without_port(host).to_ascii_lowercase();
+                self.hosts.iter().any(|pattern| pattern.matches(&host))
+            })
+            && self.route_name.as_ref().is_none_or(|name| {
+                route_name.is_some_and(|route_name| route_name == name.as_bytes())
+            })
+    }
+
+    /// Whether the condition on the model holds. A model that is not known fits every condition:
+    /// a request that cannot be read must still go somewhere.
+    pub fn model(&self, model: Option<&str>) -> bool {
+        let Some(model) = model else { return true };
+        self.models.is_empty()
+            || self
+                .models
+                .iter()
+                .any(|pattern| pattern.matches(model.as_bytes()))
+    }
+}
+
+fn without_port(host: &[u8]) -> &[u8] {
+    let digits = host
+        .iter()
+        .rev()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
+    let name = host.get(..host.len() - digits).unwrap_or_default();
+    match name.split_last() {
+        // The colons inside an IPv6 address are inside brackets.
+        Some((b':', name)) if digits > 0 => name,
+        _ => host,
+    }
+}
+
+/// A text in which one `*` may stand for any run of characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    head: String,
+    /// What follows the `*`, where there is one.
+    tail: Option<String>,
+}
+
+impl Pattern {
+    /// Nothing where the text is empty or has more than one `*`.
+    pub fn new(text: &str) -> Option<Self> {
+        let (head, tail) = match text.split_once('*') {
+            Some((head, tail)) => (head, Some(tail.to_owned())),
+            None => (text, None),
+        };
+        let valid = !text.is_empty() && !tail.as_ref().is_some_and(|tail| tail.contains('*'));
+        valid.then(|| Self {
+            head: head.to_owned(),
+            tail,
+        })
+    }
+
+    /// Whether the whole of `text` fits.
+    pub fn matches(&self, text: &[u8]) -> bool {
+        match (&self.tail, text.strip_prefix(self.head.as_bytes())) {
+            (_, None) => false,
+            (None, Some(rest)) => rest.is_empty(),
+            (Some(tail), Some(rest)) => rest.ends_with(tail.as_bytes()),
+        }
+    }
+}

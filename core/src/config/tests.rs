@@ -1,0 +1,364 @@
+use super::*;
+use serde_json::{Value, json};
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+/// The smallest document that works.
+fn smallest() -> Value {
+    json!({
+        "providers": [{"name": "a", "cluster": "cluster-a"}],
+        "routes": [{"name": "chat", "targets": ["a"]}],
+    })
+}
+
+fn parse(document: &Value) -> Result<Config, Vec<String>> {
+    Config::parse(document.to_string().as_bytes())
+        .map_err(|errors| errors.problems().iter().map(ToString::to_string).collect())
+}
+
+/// The problems of the smallest document with one value put in its place.
+fn problems_with(pointer: &str, value: Value) -> Vec<String> {
+    let mut document = smallest();
+    match document.pointer_mut(pointer) {
+        Some(place) => *place = value,
+        None => {
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            document.pointer_mut(parent).unwrap()[key] = value;
+        }
+    }
+    parse(&document).err().unwrap_or_default()
+}
+
+#[test]
+fn what_is_not_given_has_its_default() {
+    let config = parse(&smallest()).unwrap();
+    assert_eq!(config.max_request_bytes, 1_048_576);
+    assert!(!config.debug_headers);
+    let [route] = &config.routes[..] else {
+        panic!()
+    };
+    assert_eq!(route.matches, Match::default());
+    assert_eq!(
+        route.strategy,
+        Strategy::CacheAware {
+            margins: CacheAware {
+                threshold: 0.5,
+                balance_abs: 2,
+                balance_rel: 1.5
+            },
+            max_nodes: 1_000_000
+        }
+    );
+}
+
+#[test]
+fn what_is_given_is_read() {
+    let config = parse(&json!({
+        // Envoy hands numbers over as floating point.
+        "max_request_bytes": 2048.0,
+        "debug_headers": true,
+        "providers": [
+            {"name": "a", "cluster": "cluster-a"},
+            {"name": "b.1_x-y", "cluster": "outbound|80||b.svc"},
+        ],
+        "routes": [
+            {
+                "name": "chat",
+                "match": {"hosts": ["*.example.com"], "path_prefix": "/v1/", "models": ["llama-*"], "route_name": "r"},
+                "strategy": "cache_aware",
+                "targets": ["b.1_x-y", "a"],
+                "cache_aware": {"threshold": 0.25, "balance_abs": 4, "balance_rel": 2, "max_nodes": 5000},
+            },
+            {"name": "rest", "strategy": "round_robin", "targets": ["a"], "match": null},
+            {"name": "more", "strategy": "least_load", "targets": ["a"]},
+        ],
+    }))
+    .unwrap();
+    assert_eq!(config.max_request_bytes, 2048);
+    assert!(config.debug_headers);
+    assert_eq!(config.providers[1].cluster, "outbound|80||b.svc");
+    assert_eq!(config.routes[0].targets, [1, 0]);
+    assert_eq!(
+        config.routes[0].strategy,
+        Strategy::CacheAware {
+            margins: CacheAware {
+                threshold: 0.25,
+                balance_abs: 4,
+                balance_rel: 2.0
+            },
+            max_nodes: 5000
+        }
+    );
+    assert_eq!(config.routes[1].strategy, Strategy::RoundRobin);
+    assert_eq!(config.routes[2].strategy, Strategy::LeastLoad);
+}
+
+#[test]
+fn each_mistake_is_told_with_its_path() {
+    let cases = [
+        (
+            "/providers/0/cluster",
+            json!("a b"),
+            "providers[0].cluster: a cluster's name has no spaces or control characters",
+        ),
+        (
+            "/providers/0/cluster",
+            Value::Null,
+            "providers[0].cluster: missing; write the name of an Envoy cluster",
+        ),
+        (
+            "/providers/0/cluster",
+            json!(7),
+            "providers[0].cluster: 7; write a text",
+        ),
+        (
+            "/providers/0/name",
+            json!("a;b"),
+            "providers[0].name: \"a;b\"; write up to 64 letters, digits, \".\", \"_\" and \"-\"",
+        ),
+        (
+            "/providers/0/url",
+            json!("x"),
+            "providers[0].url: unknown key; known here: name, cluster",
+        ),
+        (
+            "/providers",
+            json!([]),
+            "providers: empty; write at least one",
+        ),
+        (
+            "/providers",
+            json!({}),
+            "providers: an object; write a list",
+        ),
+        ("/routes", Value::Null, "routes: missing; write a list"),
+        (
+            "/routes/0",
+            json!(true),
+            "routes[0]: true is no object; write `key: value` pairs",
+        ),
+        (
+            "/routes/0/targets",
+            json!(["a", "vllm-x"]),
+            "routes[0].targets[1]: no provider \"vllm-x\"",
+        ),
+        (
+            "/routes/0/targets",
+            json!(["a", "a"]),
+            "routes[0].targets[1]: \"a\" is a target of this route already",
+        ),
+        (
+            "/routes/0/targets",
+            json!([1]),
+            "routes[0].targets[0]: 1 is no text",
+        ),
+        (
+            "/routes/0/targets",
+            json!([]),
+            "routes[0].targets: empty; write at least one",
+        ),
+        (
+            "/routes/0/targets",
+            json!("a"),
+            "routes[0].targets: \"a\"; write a list of texts",
+        ),
+        (
+            "/routes/0/strategy",
+            json!("fastest"),
+            "routes[0].strategy: \"fastest\"; write one of: cache_aware, least_load, round_robin",
+        ),
+        (
+            "/routes/0/cache_aware",
+            json!({"treshold": 0.5}),
+            "routes[0].cache_aware.treshold: unknown key; known here: threshold, balance_abs, balance_rel, max_nodes",
+        ),
+        (
+            "/routes/0/cache_aware",
+            json!({"threshold": 1.5}),
+            "routes[0].cache_aware.threshold: 1.5; write a number from 0 to 1",
+        ),
+        (
+            "/routes/0/cache_aware",
+            json!({"balance_abs": -1}),
+            "routes[0].cache_aware.balance_abs: -1; write a whole number from 0 to 1000000",
+        ),
+        (
+            "/routes/0/cache_aware",
+            json!({"balance_rel": "x"}),
+            "routes[0].cache_aware.balance_rel: \"x\"; write a number from 1 to 1000000",
+        ),
+        (
+            "/routes/0/cache_aware",
+            json!({"max_nodes": 0}),
+            "routes[0].cache_aware.max_nodes: 0; write a whole number from 1 to 100000000",
+        ),
+        (
+            "/routes/0/match",
+            json!({"hosts": ["a*b*"]}),
+            "routes[0].match.hosts[0]: a pattern has one \"*\" at most, and is not empty",
+        ),
+        (
+            "/routes/0/match",
+            json!({"models": [""]}),
+            "routes[0].match.models[0]: a pattern has one \"*\" at most, and is not empty",
+        ),
+        (
+            "/routes/0/match",
+            json!({"path_prefix": "v1"}),
+            "routes[0].match.path_prefix: a path begins with \"/\"",
+        ),
+        (
+            "/max_request_bytes",
+            json!(0),
+            "max_request_bytes: 0; write a whole number from 1 to 67108864",
+        ),
+        (
+            "/max_request_bytes",
+            json!(1.5),
+            "max_request_bytes: 1.5; write a whole number from 1 to 67108864",
+        ),
+        (
+            "/debug_headers",
+            json!("yes"),
+            "debug_headers: \"yes\"; write true or false",
+        ),
+        (
+            "/cach",
+            json!({}),
+            "cach: unknown key; known here: providers, routes, max_request_bytes, debug_headers",
+        ),
+    ];
+    for (pointer, value, expected) in cases {
+        let problems = problems_with(pointer, value);
+        assert!(
+            problems.iter().any(|problem| problem == expected),
+            "{expected}\nnot in {problems:#?}"
+        );
+    }
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_and_each_once() {
+    let problems = parse(&json!({
+        "debug_headers": 1,
+        "providers": [{"name": "a", "cluster": "x"}, {"name": "a", "cluster": ""}, {"nam": "b"}],
+        "routes": [
+            {"name": "r", "targets": ["a", "b"], "strategy": "least_load", "cache_aware": {}},
+            {"name": "r", "targets": 3},
+        ],
+    }))
+    .unwrap_err();
+    let expected = [
+        "providers[1].name: \"a\" is taken already",
+        "providers[1].cluster: \"\"; write a text",
+        "providers[2].name: missing; write a name",
+        "providers[2].cluster: missing; write the name of an Envoy cluster",
+        "providers[2].nam: unknown key; known here: name, cluster",
+        "routes[0].cache_aware: has no effect with this strategy; remove it",
+        "routes[0].targets[1]: no provider \"b\"",
+        "routes[1].name: \"r\" is taken already",
+        "routes[1].targets: 3; write a list of texts",
+        "debug_headers: 1; write true or false",
+    ];
+    assert_eq!(problems, expected, "{problems:#?}");
+}
+
+#[test]
+fn more_targets_than_a_set_holds_are_refused() {
+    let providers: Vec<Value> = (0..257)
+        .map(|n| json!({"name": format!("p{n}"), "cluster": "c"}))
+        .collect();
+    let names: Vec<Value> = (0..257).map(|n| json!(format!("p{n}"))).collect();
+    let problems =
+        parse(&json!({"providers": providers, "routes": [{"name": "r", "targets": names}]}));
+    assert_eq!(
+        problems.unwrap_err(),
+        ["routes[0].targets: 257 of them; a route has 256 at most"]
+    );
+}
+
+#[test]
+fn what_is_no_document_is_refused() {
+    for (text, expected) in [
+        (
+            "",
+            "the configuration is not JSON: EOF while parsing a value at line 1 column 0",
+        ),
+        ("[]", "a list is no object; write `key: value` pairs"),
+    ] {
+        let errors = Config::parse(text.as_bytes()).unwrap_err().to_string();
+        assert!(errors.starts_with(expected), "{errors}");
+    }
+    assert!(Config::parse(b"\xFF").is_err());
+}
+
+#[test]
+fn a_long_value_is_not_repeated_in_the_message() {
+    let secret = "s".repeat(100);
+    let problems = problems_with("/debug_headers", json!(secret));
+    assert_eq!(
+        problems,
+        ["debug_headers: a long text; write true or false"]
+    );
+}
+
+#[test]
+fn a_pattern_fits_whole_texts() {
+    for (pattern, text, fits) in [
+        ("*", "", true),
+        ("*", "anything", true),
+        ("llama-*", "llama-3", true),
+        ("llama-*", "llama", false),
+        ("*.example.com", "a.example.com", true),
+        ("*.example.com", "example.com", false),
+        ("a*a", "a", false),
+        ("a*a", "aa", true),
+        ("a*a", "aba", true),
+        ("exact", "exact", true),
+        ("exact", "exactly", false),
+    ] {
+        assert_eq!(
+            Pattern::new(pattern).unwrap().matches(text.as_bytes()),
+            fits,
+            "{pattern} {text}"
+        );
+    }
+}
+
+#[test]
+fn a_route_is_for_what_fits_all_its_conditions() {
+    let with = |hosts: &[&str], models: &[&str], route_name: Option<&str>| Match {
+        hosts: hosts.iter().filter_map(|text| Pattern::new(text)).collect(),
+        path_prefix: "/v1/".into(),
+        models: models
+            .iter()
+            .filter_map(|text| Pattern::new(text))
+            .collect(),
+        route_name: route_name.map(str::to_owned),
+    };
+    let any = with(&[], &[], None);
+    assert!(any.head(b"", b"/v1/chat", None));
+    assert!(!any.head(b"", b"/v2/chat", None));
+    let host = with(&["llm.example.com", "[::1]"], &[], None);
+    for (name, fits) in [
+        ("llm.example.com", true),
+        ("LLM.Example.com:8080", true),
+        ("llm.example.com.evil", false),
+        ("other:443", false),
+        ("[::1]:80", true),
+        ("[::1]", true),
+        (":80", false),
+        ("80", false),
+    ] {
+        assert_eq!(host.head(name.as_bytes(), b"/v1/", None), fits, "{name}");
+    }
+    let named = with(&[], &[], Some("r"));
+    assert!(named.head(b"", b"/v1/", Some(b"r")));
+    assert!(!named.head(b"", b"/v1/", Some(b"s")) && !named.head(b"", b"/v1/", None));
+    let model = with(&[], &["llama-*", "x"], None);
+    assert!(model.model(Some("llama-3")) && model.model(Some("x")) && !model.model(Some("y")));
+    assert!(
+        model.model(None),
+        "a model that is not known fits every route"
+    );
+}
