@@ -1,1 +1,50 @@
-//! A stand-in for an LLM engine.
+//! A stand-in for an LLM engine: it speaks the protocols that engines speak, keeps a prefix cache
+//! of a fixed size, and takes the time that prefill and decode would take.
+//!
+//! It shares no code with what it is used to test: its chat template, its tokeniser and its block
+//! hashes are its own, as an engine's are.
+//!
+//! What it models, and what it leaves out:
+//!
+//! - One accelerator. Prefills run one after another; decodes of running requests go on beside
+//!   them, each at its own fixed pace.
+//! - A request holds the blocks for its prompt and its longest answer from admission to its end.
+//!   When too few blocks are free, it waits at the head of the queue and all behind it wait too.
+//!   Nothing is ever preempted.
+//! - Headers of a streamed answer leave at once, and its first event with the first token.
+//! - One choice and one prompt a request; no sampling, stop strings, log probabilities or tool
+//!   calls in answers; no stored responses (`previous_response_id` is answered with 404).
+//!
+//! ```no_run
+//! use engine_sim::{Engine, EngineConfig};
+//!
+//! let config = EngineConfig { name: "a".to_owned(), ..EngineConfig::default() };
+//! let engine = Engine::start(config, ([127, 0, 0, 1], 0).into())?;
+//! println!("{} has served {:?}", engine.addr(), engine.stats().served);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod answer;
+mod api;
+mod config;
+mod engine;
+mod faults;
+mod generation;
+mod metrics;
+mod prefix_cache;
+mod receive;
+mod reply;
+mod router;
+mod scheduler;
+mod server;
+mod state;
+mod template;
+mod tokens;
+
+pub use answer::expected_answer;
+pub use config::EngineConfig;
+pub use engine::Engine;
+pub use faults::{Fault, UnknownFault};
+pub use receive::body_hash;
+pub use scheduler::Finished;
+pub use state::{RecordedRequest, Stats};

@@ -1,0 +1,178 @@
+//! What an engine knows of itself: its counters, and the requests that it saw.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::config::EngineConfig;
+use crate::faults::Fault;
+use crate::scheduler::{Finished, Scheduler};
+
+/// Requests that are kept to be looked at.
+const RECENT_REQUESTS: usize = 256;
+/// Requests with a large body that are read at once.
+const LARGE_BODIES: usize = 8;
+/// Under what requests to unknown paths are counted.
+const OTHER_PATHS: &str = "other";
+
+/// Counters and gauges of an engine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// The engine's name.
+    pub name: String,
+    /// Requests by path, whatever their answer. Paths that no engine has count as `other`.
+    pub served: BTreeMap<String, u64>,
+    /// Requests in prefill or decode.
+    pub running: usize,
+    /// Requests in the queue.
+    pub waiting: usize,
+    /// The most requests that ran at once.
+    pub peak_running: usize,
+    /// Prompt tokens that were looked up in the prefix cache.
+    pub prefix_queried_tokens: u64,
+    /// Prompt tokens that were found there.
+    pub prefix_hit_tokens: u64,
+    /// Prompt tokens of all admitted requests.
+    pub prompt_tokens: u64,
+    /// Tokens of all answers.
+    pub generation_tokens: u64,
+    /// Size of the KV cache, in blocks.
+    pub blocks_total: usize,
+    /// Blocks that running requests hold.
+    pub blocks_used: usize,
+    /// Blocks that can be found, held or not.
+    pub blocks_cached: usize,
+    /// How requests ended.
+    pub finished: Finished,
+    /// The fault of the whole engine, as `x-sim-fault` would have it.
+    pub fault: Option<String>,
+}
+
+/// A request as it arrived.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RecordedRequest {
+    /// The method.
+    pub method: String,
+    /// Path and query.
+    pub path: String,
+    /// `HTTP/1.1` or `HTTP/2.0`.
+    pub version: String,
+    /// Names (in lower case) and values, in order. Past 64 KiB the rest is left out.
+    pub headers: Vec<(String, String)>,
+    /// The body's length in bytes, as far as it was read.
+    pub body_bytes: u64,
+    /// [`body_hash`](crate::body_hash) of those bytes.
+    pub body_hash: String,
+    /// Trailers after the body, within the same bound as headers.
+    pub trailers: Vec<(String, String)>,
+}
+
+#[derive(Debug, Default)]
+struct Ledger {
+    served: BTreeMap<String, u64>,
+    recent: VecDeque<RecordedRequest>,
+    fault: Option<Fault>,
+}
+
+/// What all connections of an engine share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: EngineConfig,
+    pub(crate) scheduler: Arc<Scheduler>,
+    pub(crate) large_bodies: Semaphore,
+    ledger: Mutex<Ledger>,
+    last_id: AtomicU64,
+}
+
+impl Shared {
+    /// The state of an engine that has seen nothing.
+    pub(crate) fn new(config: EngineConfig) -> Self {
+        Self {
+            scheduler: Arc::new(Scheduler::new(&config)),
+            config,
+            large_bodies: Semaphore::new(LARGE_BODIES),
+            ledger: Mutex::default(),
+            last_id: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a request. `known` is its path if the engine has such a path.
+    pub(crate) fn count(&self, known: Option<&str>) {
+        let path = known.unwrap_or(OTHER_PATHS).to_owned();
+        *self.ledger().served.entry(path).or_default() += 1;
+    }
+
+    /// Keeps a request to be looked at.
+    pub(crate) fn record(&self, request: RecordedRequest) {
+        let mut ledger = self.ledger();
+        if ledger.recent.len() >= RECENT_REQUESTS {
+            ledger.recent.pop_front();
+        }
+        ledger.recent.push_back(request);
+    }
+
+    /// An id for a response, which no other response has, of this engine or another.
+    pub(crate) fn new_id(&self) -> u64 {
+        let count = self.last_id.fetch_add(1, Ordering::Relaxed);
+        xxh3_64_with_seed(self.config.name.as_bytes(), count)
+    }
+
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        self.ledger().fault
+    }
+
+    pub(crate) fn set_fault(&self, fault: Option<Fault>) {
+        self.ledger().fault = fault;
+    }
+
+    pub(crate) fn recent_requests(&self) -> Vec<RecordedRequest> {
+        self.ledger().recent.iter().cloned().collect()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let counts = self.scheduler.counts();
+        let ledger = self.ledger();
+        Stats {
+            name: self.config.name.clone(),
+            served: ledger.served.clone(),
+            running: counts.running,
+            waiting: counts.waiting,
+            peak_running: counts.peak_running,
+            prefix_queried_tokens: counts.queried_tokens,
+            prefix_hit_tokens: counts.hit_tokens,
+            prompt_tokens: counts.prompt_tokens,
+            generation_tokens: counts.generation_tokens,
+            blocks_total: self.config.kv_blocks,
+            blocks_used: counts.blocks_used,
+            blocks_cached: counts.blocks_kept,
+            finished: counts.finished,
+            fault: ledger.fault.map(|fault| fault.to_string()),
+        }
+    }
+
+    pub(crate) fn reset(&self) {
+        self.scheduler.reset();
+        let mut ledger = self.ledger();
+        *ledger = Ledger {
+            fault: ledger.fault,
+            ..Ledger::default()
+        };
+    }
+
+    /// Stats and recent requests as one JSON object.
+    pub(crate) fn snapshot(&self) -> Value {
+        let mut snapshot = json!(self.stats());
+        snapshot["requests"] = json!(self.recent_requests());
+        snapshot
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
