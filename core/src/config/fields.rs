@@ -134,6 +134,7 @@ impl<'a> Fields<'a> {
         self.read(key, &wanted, read).unwrap_or(default)
     }
 
+    /// A number, or a text that is one: Envoy's YAML reader makes texts of fractions.
     pub(super) fn number(
         &self,
         key: &'static str,
@@ -141,7 +142,10 @@ impl<'a> Fields<'a> {
         default: f64,
     ) -> f64 {
         let wanted = format!("write a number from {} to {}", range.start(), range.end());
-        let read = |value: &Value| value.as_f64().filter(|number| range.contains(number));
+        let read = |value: &Value| {
+            let number = value.as_f64().or_else(|| value.as_str()?.parse().ok());
+            number.filter(|number| range.contains(number))
+        };
         self.read(key, &wanted, read).unwrap_or(default)
     }
 

