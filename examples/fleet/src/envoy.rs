@@ -1,0 +1,144 @@
+//! An Envoy process: found, started, watched until it takes requests, stopped.
+
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long Envoy may take to start: it compiles the module once for each worker.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs a program until it ends or this process does, however it does: the pipe to standard input
+/// is closed then, and the watcher ends the program.
+const RUN_UNTIL_STDIN_CLOSES: &str = r#"
+exec 3<&0
+"$@" 3<&- &
+program=$!
+{ cat <&3; kill $program; } >/dev/null 2>&1 &
+watcher=$!
+wait $program
+status=$?
+kill $watcher 2>/dev/null
+exit $status
+"#;
+
+pub(crate) struct Envoy {
+    process: Child,
+    directory: TempDir,
+    pub(crate) listener: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+impl Envoy {
+    pub(crate) async fn start(bootstrap: &str, workers: usize) -> io::Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let file = |name: &str| directory.path().join(name);
+        fs::write(file("envoy.json"), bootstrap)?;
+        let log = File::create(file("log"))?;
+        let mut process = Command::new("sh")
+            .args(["-c", RUN_UNTIL_STDIN_CLOSES, "envoy"])
+            .arg(envoy_binary()?)
+            .arg("-c")
+            .arg(file("envoy.json"))
+            .arg("--admin-address-path")
+            .arg(file("admin"))
+            .args(["--concurrency", &workers.to_string()])
+            .args(["--use-dynamic-base-id", "--log-level", "warn"])
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some((admin, listener)) = ready(&file("admin")).await {
+                return Ok(Self {
+                    process,
+                    directory,
+                    listener,
+                    admin,
+                });
+            }
+            let ended = process.try_wait()?.is_some();
+            if ended || Instant::now() > deadline {
+                stop(&mut process);
+                let log = fs::read_to_string(file("log"))?;
+                let end: Vec<&str> = log.lines().rev().take(20).collect();
+                let end: Vec<&str> = end.into_iter().rev().collect();
+                let what = if ended { "ended" } else { "is not ready" };
+                return Err(io::Error::other(format!(
+                    "Envoy {what}:\n{}",
+                    end.join("\n")
+                )));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        let log = fs::read(self.directory.path().join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&log).into_owned()
+    }
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        stop(&mut self.process);
+    }
+}
+
+fn stop(process: &mut Child) {
+    drop(process.stdin.take());
+    // Without a process there is nothing to wait for.
+    let _ = process.wait();
+}
+
+/// The addresses of the admin interface and of the first listener, once Envoy is ready.
+async fn ready(admin_file: &Path) -> Option<(SocketAddr, SocketAddr)> {
+    let admin: SocketAddr = fs::read_to_string(admin_file).ok()?.trim().parse().ok()?;
+    let ready = reqwest::get(format!("http://{admin}/ready")).await.ok()?;
+    ready.error_for_status().ok()?;
+    let listeners = reqwest::get(format!("http://{admin}/listeners?format=json"));
+    let listeners: Value = listeners.await.ok()?.json().await.ok()?;
+    let socket = listeners.pointer("/listener_statuses/0/local_address/socket_address")?;
+    let ip = socket["address"].as_str()?.parse().ok()?;
+    let port = socket["port_value"].as_u64()?.try_into().ok()?;
+    Some((admin, SocketAddr::new(ip, port)))
+}
+
+/// The Envoy to run: `ENVOY_BIN`, else the one that `make` installs.
+///
+/// # Errors
+/// Where there is none.
+pub fn envoy_binary() -> io::Result<PathBuf> {
+    find("ENVOY_BIN", ".tools/envoy")
+}
+
+/// The filter to run: `ROLTER_WASM`, else the one that `make` builds.
+///
+/// # Errors
+/// Where there is none.
+pub fn module() -> io::Result<PathBuf> {
+    find(
+        "ROLTER_WASM",
+        "target/wasm32-wasip1/release/rolter_filter.wasm",
+    )
+}
+
+fn find(variable: &str, default: &str) -> io::Result<PathBuf> {
+    let path = match std::env::var_os(variable) {
+        Some(path) => PathBuf::from(path),
+        None => Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
+            .join(default),
+    };
+    fs::canonicalize(&path).map_err(|error| {
+        let path = path.display();
+        io::Error::other(format!(
+            "{path}: {error}; run `make build`, or set {variable}"
+        ))
+    })
+}
