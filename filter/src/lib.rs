@@ -18,7 +18,6 @@
         clippy::indexing_slicing
     )
 )]
-
 // The entry point that the macro makes takes no documentation.
 #![allow(missing_docs)]
 

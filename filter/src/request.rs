@@ -79,6 +79,13 @@ impl Request {
     }
 }
 
+/// The length that the request announces, or zero.
+fn content_length() -> usize {
+    host::request_header("content-length")
+        .and_then(|digits| std::str::from_utf8(&digits).ok()?.parse().ok())
+        .unwrap_or(0)
+}
+
 impl Context for Request {}
 
 impl HttpContext for Request {
@@ -94,6 +101,11 @@ impl HttpContext for Request {
         };
         if end_of_stream || !plugin.asks_body(&head) {
             return self.decide(&head, &Body::Unread);
+        }
+        // What is known to be over the limit need not be held at all, unless its beginning tells
+        // the model that the route depends on.
+        if !plugin.asks_model(&head) && content_length() > plugin.max_request_bytes {
+            return self.decide(&head, &Body::Oversized(Vec::new()));
         }
         self.stage = Stage::Held(head);
         Action::Pause
