@@ -2,7 +2,7 @@
 //! `role: text\n`.
 
 use super::Dialect;
-use super::json::{Entries, Json, Result, Str, Unreadable};
+use super::json::{Cursor, Json, Result, Str, Unreadable};
 use super::measure::Measure;
 
 /// The fields of a body that matter, the last of each name, as JSON readers of the engines take
@@ -21,11 +21,10 @@ pub(super) struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// Reads the object that `body` consists of. After an error the fields before it are there.
     pub(super) fn read(&mut self, body: &'a [u8]) -> Result<()> {
-        let mut entries = Entries::of_start(body)?;
-        for entry in entries.by_ref() {
-            let (key, value) = entry?;
+        let mut cursor = Cursor::new(body);
+        cursor.object(|name, value| {
             let given = (!value.is_null()).then_some(value);
-            match key.name(&mut [0; 32]) {
+            match name {
                 b"model" => self.model = value.string(),
                 b"stream" => self.stream = matches!(value, Json::Scalar(b"true")),
                 b"system" => self.system = given,
@@ -35,11 +34,12 @@ impl<'a> Fields<'a> {
                 b"prompt" => self.prompt = given,
                 _ => {}
             }
+            Ok(())
+        })?;
+        match cursor.peek() {
+            None => Ok(()),
+            Some(_) => Err(Unreadable),
         }
-        if entries.has_trailing_bytes() {
-            return Err(Unreadable);
-        }
-        Ok(())
     }
 
     /// The dialect that the fields speak, for a path that does not tell.
@@ -93,10 +93,7 @@ const USER: &[u8] = b"user";
 
 /// The turns of `messages`, or the items of a Responses `input`.
 fn turns(list: Json<'_>, to: &mut Measure) -> Result<()> {
-    for item in list.elements()? {
-        Turn::read(item?)?.measure(to)?;
-    }
-    Ok(())
+    list.elements(|cursor| Turn::read(cursor)?.measure(to))
 }
 
 /// A turn that is told by position rather than by a role of its own.
@@ -120,18 +117,17 @@ struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    fn read(item: Json<'a>) -> Result<Self> {
+    fn read(cursor: &mut Cursor<'a>) -> Result<Self> {
         let mut turn = Self {
-            item,
+            item: Json::Null,
             role: None,
             kind: None,
             content: Json::Null,
             tool_calls: Json::Null,
             function_call: Json::Null,
         };
-        for entry in item.entries()? {
-            let (key, value) = entry?;
-            match key.name(&mut [0; 32]) {
+        turn.item = cursor.object(|name, value| {
+            match name {
                 b"role" => turn.role = value.string(),
                 b"type" => turn.kind = value.string(),
                 b"content" => turn.content = value,
@@ -139,7 +135,8 @@ impl<'a> Turn<'a> {
                 b"function_call" => turn.function_call = value,
                 _ => {}
             }
-        }
+            Ok(())
+        })?;
         Ok(turn)
     }
 
@@ -177,12 +174,7 @@ impl<'a> Turn<'a> {
 /// What a turn says: a string, a list of parts, or nothing.
 fn content(content: Json<'_>, to: &mut Measure) -> Result<()> {
     match content {
-        Json::Array(_) => {
-            for part in content.elements()? {
-                self::part(part?, to)?;
-            }
-            Ok(())
-        }
+        Json::Array(_) => content.elements(|cursor| part(cursor.value()?, to)),
         _ => part(content, to),
     }
 }
@@ -215,14 +207,14 @@ enum Part<'a> {
 impl<'a> Part<'a> {
     fn of(part: Json<'a>) -> Result<Self> {
         let (mut kind, mut text, mut media) = (None, None, false);
-        for entry in part.entries()? {
-            let (key, value) = entry?;
-            match key.name(&mut [0; 32]) {
+        part.fields(|name, value| {
+            match name {
                 b"type" => kind = value.string(),
                 b"text" => text = value.string(),
-                key => media |= is_media(key),
+                name => media |= is_media(name),
             }
-        }
+            Ok(())
+        })?;
         let mut name = [0; 32];
         Ok(match (kind.map(|kind| kind.name(&mut name)), text) {
             (None | Some(b"text" | b"input_text" | b"output_text"), Some(text)) => Self::Text(text),
@@ -235,30 +227,26 @@ impl<'a> Part<'a> {
 
 /// A tool call or result as a block of its own. Names of fields are left out: they cost no tokens.
 fn tool_block(block: Json<'_>, to: &mut Measure) -> Result<()> {
-    for entry in block.entries()? {
-        let (key, value) = entry?;
-        match key.name(&mut [0; 32]) {
-            b"content" | b"output" => tool_result(value, to)?,
-            _ => to.tool(value)?,
-        }
-    }
-    Ok(())
+    block.fields(|name, value| match name {
+        b"content" | b"output" => tool_result(value, to),
+        _ => to.tool(value),
+    })
 }
 
 /// What a tool returned: a string, or a list of parts that may hold images.
 fn tool_result(result: Json<'_>, to: &mut Measure) -> Result<()> {
     match result {
         Json::Null => Ok(()),
-        Json::Array(_) => {
-            for part in result.elements()? {
-                let part = part?;
-                match part {
-                    Json::Object(_) if matches!(Part::of(part)?, Part::Media) => to.media(part),
-                    _ => to.tool(part)?,
+        Json::Array(_) => result.elements(|cursor| {
+            let part = cursor.value()?;
+            match part {
+                Json::Object(_) if matches!(Part::of(part)?, Part::Media) => {
+                    to.media(part);
+                    Ok(())
                 }
+                _ => to.tool(part),
             }
-            Ok(())
-        }
+        }),
         _ => to.tool(result),
     }
 }
@@ -290,47 +278,34 @@ fn is_media(name: &[u8]) -> bool {
 /// The prompts of a completion or the inputs of an embedding: text or token ids, one or many.
 /// Returns the ids where there is one prompt that consists of them.
 fn batch<'a>(prompts: Json<'a>, to: &mut Measure) -> Result<Option<Json<'a>>> {
-    let Json::Array(_) = prompts else {
-        to.string(prompts.string().ok_or(Unreadable)?)?;
+    if let Json::String(text) = prompts {
+        to.string(text)?;
         return Ok(None);
-    };
+    }
+    let mut first = None;
     let mut count = 0;
-    let mut ids = None;
-    for prompt in prompts.elements()? {
-        let prompt = prompt?;
-        if matches!(prompt, Json::Scalar(_)) {
-            if count > 0 {
-                return Err(Unreadable);
-            }
-            token_ids(prompts, to)?;
-            return Ok(Some(prompts));
-        }
-        if count > 0 {
-            to.text(b"\n");
-        }
+    prompts.elements(|cursor| {
+        let prompt = cursor.value()?;
+        first = first.or(Some(prompt));
         count += 1;
-        match prompt {
-            Json::String(text) => to.string(text)?,
-            _ => {
-                token_ids(prompt, to)?;
-                ids = Some(prompt);
-            }
+        match (first, prompt) {
+            (Some(Json::Scalar(_)), id) => return token_id(id, to),
+            _ if count > 1 => to.text(b"\n"),
+            _ => {}
         }
-    }
-    Ok(ids.filter(|_| count == 1))
-}
-
-fn token_ids(ids: Json<'_>, to: &mut Measure) -> Result<()> {
-    for id in ids.elements()? {
-        to.text(&token_id(id?).ok_or(Unreadable)?.to_le_bytes());
-    }
-    Ok(())
-}
-
-/// A token id, where the value is one.
-pub(super) fn token_id(value: Json<'_>) -> Option<u32> {
-    match value {
-        Json::Scalar(digits) => std::str::from_utf8(digits).ok()?.parse().ok(),
+        match prompt {
+            Json::String(text) => to.string(text),
+            _ => prompt.elements(|cursor| token_id(cursor.value()?, to)),
+        }
+    })?;
+    Ok(match first {
+        Some(Json::Scalar(_)) => Some(prompts),
+        ids @ Some(Json::Array(_)) if count == 1 => ids,
         _ => None,
-    }
+    })
+}
+
+fn token_id(id: Json<'_>, to: &mut Measure) -> Result<()> {
+    to.text(&id.token_id().ok_or(Unreadable)?.to_le_bytes());
+    Ok(())
 }

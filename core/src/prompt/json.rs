@@ -41,18 +41,26 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The elements of an array; an error where this is none.
-    pub(super) fn elements(self) -> Result<Elements<'a>> {
+    /// The token id that this number is.
+    pub(super) fn token_id(self) -> Option<u32> {
         match self {
-            Self::Array(span) => Ok(Elements(Sequence::new(span))),
+            Self::Scalar(digits) => std::str::from_utf8(digits).ok()?.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// Reads the elements of an array; an error where this is none.
+    pub(super) fn elements(self, element: impl FnMut(&mut Cursor<'a>) -> Result<()>) -> Result<()> {
+        match self {
+            Self::Array(span) => Cursor::new(span).array(element),
             _ => Err(Unreadable),
         }
     }
 
-    /// The entries of an object; an error where this is none.
-    pub(super) fn entries(self) -> Result<Entries<'a>> {
+    /// Reads the fields of an object; an error where this is none.
+    pub(super) fn fields(self, field: impl FnMut(&[u8], Self) -> Result<()>) -> Result<()> {
         match self {
-            Self::Object(span) => Ok(Entries(Sequence::new(span))),
+            Self::Object(span) => Cursor::new(span).object(field).map(|_| ()),
             _ => Err(Unreadable),
         }
     }
@@ -86,102 +94,6 @@ impl<'a> Json<'a> {
                 None => tail,
             };
         }
-    }
-}
-
-/// The elements of an array, each checked as it is reached. Ends after an error.
-pub(super) struct Elements<'a>(Sequence<'a>);
-
-impl<'a> Iterator for Elements<'a> {
-    type Item = Result<Json<'a>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.next(b']', Cursor::value)
-    }
-}
-
-/// The entries of an object, each checked as it is reached. Ends after an error.
-pub(super) struct Entries<'a>(Sequence<'a>);
-
-impl<'a> Entries<'a> {
-    /// The entries of the object that `body` begins with, as far as it goes: a body that was cut
-    /// yields what came before the cut, then an error.
-    pub(super) fn of_start(body: &'a [u8]) -> Result<Self> {
-        let mut cursor = Cursor { rest: body };
-        match cursor.peek() {
-            Some(b'{') => Ok(Self(Sequence::new(cursor.rest))),
-            _ => Err(Unreadable),
-        }
-    }
-
-    /// What follows the object once it was read to its end.
-    pub(super) fn has_trailing_bytes(mut self) -> bool {
-        self.0.cursor.peek().is_some()
-    }
-}
-
-impl<'a> Iterator for Entries<'a> {
-    type Item = Result<(Str<'a>, Json<'a>)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.next(b'}', |cursor| {
-            let key = match cursor.peek() {
-                Some(b'"') => cursor.string()?,
-                _ => return Err(Unreadable),
-            };
-            cursor.expect(b':')?;
-            Ok((key, cursor.value()?))
-        })
-    }
-}
-
-/// The commas and the end of an array or object.
-struct Sequence<'a> {
-    cursor: Cursor<'a>,
-    state: State,
-}
-
-#[derive(PartialEq)]
-enum State {
-    Start,
-    Middle,
-    End,
-}
-
-impl<'a> Sequence<'a> {
-    /// `span` begins with the opening bracket.
-    fn new(span: &'a [u8]) -> Self {
-        Self {
-            cursor: Cursor {
-                rest: span.get(1..).unwrap_or_default(),
-            },
-            state: State::Start,
-        }
-    }
-
-    fn next<T>(
-        &mut self,
-        close: u8,
-        item: impl Fn(&mut Cursor<'a>) -> Result<T>,
-    ) -> Option<Result<T>> {
-        if self.state == State::End {
-            return None;
-        }
-        if self.cursor.peek() == Some(close) {
-            self.cursor.advance(1);
-            self.state = State::End;
-            return None;
-        }
-        let read = match self.state {
-            State::Middle => self.cursor.expect(b','),
-            _ => Ok(()),
-        }
-        .and_then(|()| item(&mut self.cursor));
-        self.state = match read {
-            Ok(_) => State::Middle,
-            Err(_) => State::End,
-        };
-        Some(read)
     }
 }
 
@@ -222,36 +134,36 @@ impl<'a> Str<'a> {
         let mut rest = self.0;
         while let Some(at) = memchr(b'\\', rest) {
             let (run, escape) = rest.split_at_checked(at).ok_or(Unreadable)?;
+            let (&kind, tail) = escape
+                .get(1..)
+                .and_then(<[u8]>::split_first)
+                .ok_or(Unreadable)?;
             if !run.is_empty() {
                 sink(run);
             }
-            let (character, tail) = unescape(escape)?;
-            sink(character.encode_utf8(&mut [0; 4]).as_bytes());
             rest = tail;
+            let byte = match kind {
+                b'"' | b'\\' | b'/' => kind,
+                b'n' => b'\n',
+                b't' => b'\t',
+                b'r' => b'\r',
+                b'b' => 8,
+                b'f' => 12,
+                b'u' => {
+                    let (character, tail) = unescape_unicode(tail)?;
+                    sink(character.encode_utf8(&mut [0; 4]).as_bytes());
+                    rest = tail;
+                    continue;
+                }
+                _ => return Err(Unreadable),
+            };
+            sink(&[byte]);
         }
         if !rest.is_empty() {
             sink(rest);
         }
         Ok(())
     }
-}
-
-/// The character of the escape that `text` begins with, and what follows.
-fn unescape(text: &[u8]) -> Result<(char, &[u8])> {
-    let (Some(&kind), Some(tail)) = (text.get(1), text.get(2..)) else {
-        return Err(Unreadable);
-    };
-    let character = match kind {
-        b'"' | b'\\' | b'/' => char::from(kind),
-        b'n' => '\n',
-        b't' => '\t',
-        b'r' => '\r',
-        b'b' => '\u{8}',
-        b'f' => '\u{c}',
-        b'u' => return unescape_unicode(tail),
-        _ => return Err(Unreadable),
-    };
-    Ok((character, tail))
 }
 
 /// Decodes the hex digits after a `\u`, and the second half of the pair where they are the first.
@@ -286,13 +198,65 @@ fn hex4(text: &[u8]) -> Result<(u32, &[u8])> {
         .ok_or(Unreadable)
 }
 
-struct Cursor<'a> {
+/// A place in the text, from which values are read one after the other.
+pub(super) struct Cursor<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Cursor<'a> {
+    pub(super) fn new(text: &'a [u8]) -> Self {
+        Self { rest: text }
+    }
+
+    /// Reads an array. `element` has to read one value each time it is called.
+    pub(super) fn array(&mut self, mut element: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        self.expect(b'[')?;
+        let mut first = true;
+        while self.has_next(b']', first)? {
+            first = false;
+            element(self)?;
+        }
+        Ok(())
+    }
+
+    /// Reads an object field by field, and returns the whole of it. Names of more than 32 bytes,
+    /// which nobody asks for, are handed over as empty if they have escapes.
+    pub(super) fn object(
+        &mut self,
+        mut field: impl FnMut(&[u8], Json<'a>) -> Result<()>,
+    ) -> Result<Json<'a>> {
+        let mut buffer = [0; 32];
+        self.peek();
+        let start = self.rest;
+        self.expect(b'{')?;
+        let mut first = true;
+        while self.has_next(b'}', first)? {
+            first = false;
+            if self.peek() != Some(b'"') {
+                return Err(Unreadable);
+            }
+            let name = self.string()?;
+            self.expect(b':')?;
+            field(name.name(&mut buffer), self.value()?)?;
+        }
+        let length = start.len() - self.rest.len();
+        start.get(..length).map(Json::Object).ok_or(Unreadable)
+    }
+
+    /// Moves to the next item of an array or object, or past its end.
+    fn has_next(&mut self, close: u8, first: bool) -> Result<bool> {
+        if self.peek() == Some(close) {
+            self.advance(1);
+            return Ok(false);
+        }
+        if !first {
+            self.expect(b',')?;
+        }
+        Ok(true)
+    }
+
     /// The next byte that is no white space.
-    fn peek(&mut self) -> Option<u8> {
+    pub(super) fn peek(&mut self) -> Option<u8> {
         let spaces = self.rest.iter().take_while(|&&byte| is_space(byte)).count();
         self.advance(spaces);
         self.rest.first().copied()
@@ -316,7 +280,8 @@ impl<'a> Cursor<'a> {
         Ok(span)
     }
 
-    fn value(&mut self) -> Result<Json<'a>> {
+    /// The next value, whatever it is.
+    pub(super) fn value(&mut self) -> Result<Json<'a>> {
         match self.peek().ok_or(Unreadable)? {
             b'"' => self.string().map(Json::String),
             b'[' => self.nested().map(Json::Array),

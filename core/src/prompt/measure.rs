@@ -54,7 +54,13 @@ impl Measure {
         let (kept, rest) = run
             .split_at_checked(room)
             .map_or((run, [].as_slice()), |_| split_at_character(run, room));
-        self.text.extend_from_slice(kept);
+        // In wasm a copy is a call, which is dearer than a few bytes one by one; text with escapes
+        // comes in such runs.
+        if kept.len() <= 8 {
+            kept.iter().for_each(|&byte| self.text.push(byte));
+        } else {
+            self.text.extend_from_slice(kept);
+        }
         if !rest.is_empty() {
             self.cut = true;
             self.hash_kept_text();

@@ -132,19 +132,26 @@ fn model<'a>(fields: &Fields<'a>) -> Option<Cow<'a, str>> {
 pub struct TokenIds<'a>(Json<'a>);
 
 impl TokenIds<'_> {
-    /// The ids in order.
-    pub fn iter(&self) -> impl Iterator<Item = u32> {
-        self.0
-            .elements()
-            .into_iter()
-            .flatten()
-            .filter_map(|id| conversation::token_id(id.ok()?))
+    /// Calls `each` with the ids in order.
+    pub fn for_each(&self, mut each: impl FnMut(u32)) {
+        // What is here was read once without an error.
+        let _ = self.0.elements(|cursor| {
+            cursor.value()?.token_id().into_iter().for_each(&mut each);
+            Ok(())
+        });
+    }
+
+    /// The ids in a buffer of their own.
+    pub fn to_vec(&self) -> Vec<u32> {
+        let mut ids = Vec::new();
+        self.for_each(|id| ids.push(id));
+        ids
     }
 }
 
 impl PartialEq for TokenIds<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.iter().eq(other.iter())
+        self.to_vec() == other.to_vec()
     }
 }
 

@@ -316,7 +316,7 @@ fn token_ids_are_text_of_four_bytes_each() {
         let prompt = read(COMPLETIONS, body);
         assert_eq!(prompt.text, [1, 0, 0, 0, 44, 1, 0, 0, 255, 255, 255, 255]);
         assert_eq!(prompt.len / 4, 3, "a quarter of the length is the tokens");
-        assert_eq!(prompt.token_ids.map(|ids| ids.iter().collect()), ids);
+        assert_eq!(prompt.token_ids.map(|ids| ids.to_vec()), ids);
     }
     let batch = read(COMPLETIONS, r#"{"prompt":[[1],[2]]}"#);
     assert_eq!(batch.text, [1, 0, 0, 0, b'\n', 2, 0, 0, 0]);
