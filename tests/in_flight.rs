@@ -42,11 +42,11 @@ async fn a_client_that_leaves_while_its_request_is_held_leaves_nothing_behind() 
             stream.write_all(head.as_bytes()).await.unwrap();
             stream.write_all(&body.as_bytes()[..sent]).await.unwrap();
             let active = "http.llm.downstream_rq_active";
-            let held = fleet
+            let waiting = fleet
                 .stats_when(|stats| stats.envoy(active) == 1)
                 .await
                 .unwrap();
-            assert_eq!(held.envoy(active), 1);
+            assert_eq!(waiting.envoy(active), 1);
             drop(stream);
             let gone = fleet
                 .stats_when(|stats| stats.envoy(active) == 0)

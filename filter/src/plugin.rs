@@ -78,7 +78,7 @@ pub(crate) struct Routed {
 }
 
 impl Plugin {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         let trees = config
             .routes
             .iter()
@@ -96,7 +96,7 @@ impl Plugin {
             routes: config
                 .routes
                 .iter()
-                .map(|route| Route::new(route, &config, max_memory, &mut rng))
+                .map(|route| Route::new(route, config, max_memory, &mut rng))
                 .collect(),
             deciding: Histogram::define("rolter_decision_microseconds", &[]),
             rng: RefCell::new(rng),

@@ -23,7 +23,7 @@ impl RootContext for Root {
     fn on_configure(&mut self, _size: usize) -> bool {
         match configuration::read(&host::configuration().unwrap_or_default()) {
             Ok(config) => {
-                self.plugin = Some(Rc::new(Plugin::new(config)));
+                self.plugin = Some(Rc::new(Plugin::new(&config)));
                 self.set_tick_period(TICK);
                 true
             }

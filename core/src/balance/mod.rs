@@ -96,7 +96,7 @@ impl Reason {
 }
 
 /// A strategy with its state, for one route.
-#[expect(
+#[allow(
     clippy::large_enum_variant,
     reason = "there is one a route, and it stays"
 )]

@@ -57,7 +57,9 @@ impl Measure {
         // In wasm a copy is a call, which is dearer than a few bytes one by one; text with escapes
         // comes in such runs.
         if kept.len() <= 8 {
-            kept.iter().for_each(|&byte| self.text.push(byte));
+            for &byte in kept {
+                self.text.push(byte);
+            }
         } else {
             self.text.extend_from_slice(kept);
         }
