@@ -112,8 +112,7 @@ fn the_smallest_configuration_in_the_readme_is_valid() {
 async fn the_metrics_have_labels_in_prometheus() {
     let fleet = start(setup(2, 1)).await;
     let answer = Caller::new(&fleet).say(&text("labels", 16)).await;
-    let url = format!("http://{}/stats/prometheus", fleet.admin());
-    let metrics = reqwest::get(url).await.unwrap().text().await.unwrap();
+    let metrics = fleet.ask_admin("/stats/prometheus").await.unwrap();
     for line in [
         format!(
             "rolter_decisions{{route=\"chat\",target=\"{}\",reason=\"miss\"}} 1",

@@ -83,6 +83,7 @@ impl Caller {
     fn with(fleet: &Fleet, client: reqwest::ClientBuilder) -> Self {
         Self {
             client: client
+                .no_proxy()
                 .pool_max_idle_per_host(1)
                 .timeout(Duration::from_secs(30))
                 .build()

@@ -1,6 +1,6 @@
 //! What a walk along a text finds, and the comparison that it is made of.
 
-use super::node::NodeId;
+use super::NodeId;
 use crate::target::{MAX_TARGETS, TargetId, TargetSet};
 
 /// How much of a text each target has, and where in the tree that was seen.

@@ -20,3 +20,12 @@ mod tree;
 
 pub use found::Match;
 pub use tree::{Limits, Tree, Usage};
+
+/// A node of the tree, by its place in the slab.
+type NodeId = u32;
+
+/// A prompt that a target holds, by its place in the slab.
+type PromptId = u32;
+
+/// No node, no prompt.
+const NONE: u32 = u32::MAX;

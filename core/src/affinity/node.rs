@@ -1,9 +1,7 @@
 //! A node of the tree: a run of bytes, who holds it, and what follows.
 
-use super::prompts::PromptId;
+use super::{NodeId, PromptId};
 use crate::target::TargetSet;
-
-pub(super) type NodeId = u32;
 
 pub(super) struct Node {
     pub(super) label: Box<[u8]>,

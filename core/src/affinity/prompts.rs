@@ -1,14 +1,9 @@
 //! The prompts that the targets hold: for each target in the order of their insertion, for each
 //! node the ones that end there.
 
-use super::node::NodeId;
+use super::{NONE, NodeId, PromptId};
 use crate::target::TargetId;
 use slab::Slab;
-
-pub(super) type PromptId = u32;
-
-/// No prompt, no node.
-pub(super) const NONE: u32 = u32::MAX;
 
 /// That `target` was given the prompt that ends at `node`.
 struct Prompt {

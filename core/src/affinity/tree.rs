@@ -1,8 +1,9 @@
 //! The radix tree: walking, learning, forgetting.
 
 use super::found::{Match, Place, clamp, common_prefix};
-use super::node::{NODE_BYTES, Node, NodeId};
-use super::prompts::{NONE, PROMPT_BYTES, PromptId, Prompts};
+use super::node::{NODE_BYTES, Node};
+use super::prompts::{PROMPT_BYTES, Prompts};
+use super::{NONE, NodeId, PromptId};
 use crate::target::{MAX_TARGETS, TargetId, TargetSet};
 use slab::Slab;
 use std::collections::HashMap;

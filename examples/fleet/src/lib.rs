@@ -119,6 +119,16 @@ impl Fleet {
         self.envoy.admin
     }
 
+    /// What the admin interface answers for a path.
+    ///
+    /// # Errors
+    /// Where Envoy does not answer.
+    pub async fn ask_admin(&self, path: &str) -> io::Result<String> {
+        envoy::get(self.admin(), path)
+            .await
+            .map_err(io::Error::other)
+    }
+
     /// The URL of a path behind Envoy.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.addr())

@@ -1,5 +1,6 @@
 //! Envoy's numbers, read from its admin interface.
 
+use crate::envoy::get;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -10,13 +11,7 @@ pub struct Stats(BTreeMap<String, u64>);
 
 impl Stats {
     pub(crate) async fn read(admin: SocketAddr) -> io::Result<Self> {
-        let text = async {
-            reqwest::get(format!("http://{admin}/stats"))
-                .await?
-                .text()
-                .await
-        };
-        let text = text.await.map_err(io::Error::other)?;
+        let text = get(admin, "/stats").await.map_err(io::Error::other)?;
         let pairs = text.lines().filter_map(|line| {
             let (name, value) = line.split_once(": ")?;
             Some((name.to_owned(), value.parse().ok()?))

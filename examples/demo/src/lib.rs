@@ -1,0 +1,18 @@
+//! The same traffic through a real Envoy under one strategy and then another, measured by what the
+//! engines, Envoy and the clients count themselves.
+//!
+//! Everything about the traffic is drawn from one seed: who asks what, in which order, how long an
+//! answer is wanted, how long a client thinks. Answers depend on nothing but the prompt, so even
+//! the conversations that repeat them are the same under every strategy.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod play;
+mod table;
+mod traffic;
+
+pub use client::Failure;
+pub use play::{Outcome, Progress, Strategy, Work, engine, play, setup};
+pub use table::{closing, table};
+pub use traffic::{Shape, Task, Traffic, Turn};

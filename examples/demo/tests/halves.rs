@@ -1,0 +1,70 @@
+//! Both halves of the comparison, shortened, on the real Envoy.
+
+use demo::{Failure, Outcome, Shape, Strategy, Traffic, engine, play};
+use engine_sim::EngineConfig;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn affinity_finds_what_turns_scatter() {
+    let traffic = Arc::new(Traffic::new(Shape::SHORT, 1));
+    // Less cache for less traffic, and less time for all of it.
+    let engine = EngineConfig {
+        kv_blocks: 640,
+        prefill_tokens_per_sec: 20_000.0,
+        decode_time_per_token: Duration::from_millis(2),
+        ..engine()
+    };
+    let [scattered, kept] = [
+        play(Strategy::RoundRobin, &traffic, &engine, |_| ())
+            .await
+            .unwrap(),
+        play(Strategy::CacheAware, &traffic, &engine, |_| ())
+            .await
+            .unwrap(),
+    ];
+    for outcome in [&scattered, &kept] {
+        assert!(outcome.is_right(), "{:?}", outcome.failures);
+        assert_all_accounted_for(outcome);
+    }
+    assert_eq!(
+        scattered.decisions.keys().collect::<Vec<_>>(),
+        ["round_robin"]
+    );
+    let (before, after) = (scattered.hit_rate(), kept.hit_rate());
+    assert!(
+        after >= 1.5 * before,
+        "hit rates {before:.3} and {after:.3}"
+    );
+}
+
+/// Every request was decided on once, and reached one engine once.
+fn assert_all_accounted_for(outcome: &Outcome) {
+    let requests = outcome.requests as u64;
+    let decided: u64 = outcome.decisions.values().sum();
+    let served: u64 = outcome.engines.iter().map(|work| work.requests).sum();
+    assert_eq!((decided, served), (requests, requests));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_fail_are_part_of_the_outcome() {
+    let shape = Shape {
+        clients: 4,
+        conversations: 2,
+        groups: 1,
+        questions: 2,
+    };
+    let traffic = Arc::new(Traffic::new(shape, 1));
+    // Every engine refuses every request.
+    let engine = EngineConfig {
+        max_waiting: 0,
+        ..engine()
+    };
+    let outcome = play(Strategy::CacheAware, &traffic, &engine, |_| ())
+        .await
+        .unwrap();
+    assert!(!outcome.is_right());
+    assert_eq!(outcome.failures.len(), traffic.requests());
+    let refused = |failure: &Failure| matches!(failure, Failure::Status(503, _));
+    assert!(outcome.failures.iter().all(refused));
+}
