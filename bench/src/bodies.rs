@@ -37,7 +37,7 @@ pub fn all() -> Vec<Body> {
     let one = |content: Value| json!([{ "role": "user", "content": content }]);
     let russian = "Быстрая лиса прыгает через ленивую собаку, и 😀 смеётся. ";
     let foreign: String = russian.chars().cycle().take(TEXT_BYTES / 2).collect();
-    let escaped = chat("escaped", one(json!(foreign.get(..russian.len() * 60))));
+    let escaped = chat("escaped", one(json!(foreign.get(..russian.len() * 100))));
     vec![
         chat("message", one(json!(prose(rng, TEXT_BYTES)))),
         chat("turns", turns(rng, 60)),
@@ -102,4 +102,27 @@ fn ascii_only(json: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_body_is_json_of_about_the_same_size() {
+        for body in all() {
+            assert!(serde_json::from_str::<Value>(&body.json).is_ok());
+            let size = body.json.len();
+            assert!((26_000..=34_000).contains(&size), "{} {size}", body.shape);
+        }
+    }
+
+    #[test]
+    fn escaping_all_but_ascii_changes_how_it_is_written_alone() {
+        let json = json!(["a\n", "狐 😀"]).to_string();
+        let escaped = ascii_only(&json);
+        assert!(escaped.is_ascii());
+        let read = |json| serde_json::from_str::<Value>(json).ok();
+        assert_eq!(read(&escaped), read(&json));
+    }
 }

@@ -2,38 +2,62 @@
 
 use fastrand::Rng;
 
-/// How many prompts share a head.
-pub const PROMPTS: usize = 256;
-
 const WORDS: [&str; 24] = [
-    "the", "model", "answers", "with", "care", "and", "cites", "sources", "when", "asked", "about",
-    "numbers", "dates", "names", "or", "places", "that", "nobody", "has", "seen", "in", "a",
-    "previous", "conversation",
+    "the",
+    "model",
+    "answers",
+    "with",
+    "care",
+    "and",
+    "cites",
+    "sources",
+    "when",
+    "asked",
+    "about",
+    "numbers",
+    "dates",
+    "names",
+    "or",
+    "places",
+    "that",
+    "nobody",
+    "has",
+    "seen",
+    "in",
+    "a",
+    "previous",
+    "conversation",
 ];
 
 /// English of so many bytes.
 pub fn prose(rng: &mut Rng, bytes: usize) -> String {
-    fill(bytes, || format!("{} ", rng.choice(WORDS).unwrap_or("word")))
-}
-
-/// Lines of code of so many bytes: indented, with quotes and backslashes to escape.
-pub fn code(rng: &mut Rng, bytes: usize) -> String {
     fill(bytes, || {
-        let word = rng.choice(WORDS).unwrap_or("word");
-        format!("    println!(\"{word}: {{}}\\n\", {word});\n")
+        format!("{} ", rng.choice(WORDS).unwrap_or("word"))
     })
 }
 
-/// [`PROMPTS`] prompts of so many bytes, of which the first half is common to all. `series` tells
-/// sets with the same head apart.
-pub fn sharing_a_head(bytes: usize, series: u64) -> Vec<String> {
-    let head = prose(&mut Rng::with_seed(1), bytes / 2);
-    (0..PROMPTS as u64)
-        .map(|prompt| {
-            let rng = &mut Rng::with_seed(series << 32 | prompt | 1 << 16);
-            let tail = prose(rng, bytes - head.len());
-            head.clone() + &tail
-        })
+/// Code of so many bytes. One character in 19 is to be escaped in JSON; in real code it is one in
+/// 15 to 28.
+pub fn code(rng: &mut Rng, bytes: usize) -> String {
+    fill(bytes, || {
+        let [a, b] = [(); 2].map(|()| rng.choice(WORDS).unwrap_or("word"));
+        format!(
+            "def {a}_{b}(self, {a}: str, {b}: int = 0) -> dict[str, int]:\n    \
+             \"\"\"Counts every {a} in {b}, and the places where it was seen.\"\"\"\n    \
+             if not {a} or {b} < 0:\n        \
+             raise ValueError(f\"no {a} in {{{b}!r}}\\n\")\n    \
+             found = {{name: len(value) for name, value in self.{a}.items()}}\n    \
+             return found | {{\"{a}\": {b} + 1}}\n\n"
+        )
+    })
+}
+
+/// Prompts of so many bytes, of which the first half is common to all: a system prompt.
+pub fn sharing_a_head(count: usize, bytes: usize) -> Vec<String> {
+    let rng = &mut Rng::with_seed(1);
+    let head = prose(rng, bytes / 2);
+    (0..count)
+        .map(|_| head.clone() + &prose(rng, bytes - head.len()))
         .collect()
 }
 
