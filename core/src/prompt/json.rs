@@ -5,6 +5,7 @@
 //! descended into is checked for its grammar; what is skipped is checked for its quotes and
 //! brackets. No recursion, so depth costs no stack.
 
+use super::unescape::unescape;
 use memchr::memchr;
 
 /// The text is not JSON, or not the JSON that was expected there.
@@ -49,30 +50,20 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Reads the elements of an array; an error where this is none.
-    pub(super) fn elements(self, element: impl FnMut(&mut Cursor<'a>) -> Result<()>) -> Result<()> {
-        match self {
-            Self::Array(span) => Cursor::new(span).array(element),
-            _ => Err(Unreadable),
-        }
-    }
-
-    /// Reads the fields of an object; an error where this is none.
-    pub(super) fn fields(self, field: impl FnMut(&[u8], Self) -> Result<()>) -> Result<()> {
-        match self {
-            Self::Object(span) => Cursor::new(span).object(field).map(|_| ()),
-            _ => Err(Unreadable),
-        }
+    /// A cursor at this value, to read what is in it.
+    pub(super) fn cursor(self) -> Cursor<'a> {
+        Cursor::new(match self {
+            Self::Null => b"null",
+            Self::String(Str(span))
+            | Self::Scalar(span)
+            | Self::Array(span)
+            | Self::Object(span) => span,
+        })
     }
 
     /// Calls `sink` with the value's text, white space between tokens left out.
     pub(super) fn compact(self, mut sink: impl FnMut(&[u8])) {
-        let span = match self {
-            Self::Null => b"null",
-            Self::Scalar(span) | Self::Array(span) | Self::Object(span) => span,
-            Self::String(string) => return sink(string.0),
-        };
-        let mut rest = span;
+        let mut rest = self.cursor().rest;
         while !rest.is_empty() {
             let run = rest
                 .iter()
@@ -97,14 +88,15 @@ impl<'a> Json<'a> {
     }
 }
 
-/// A string, as it stands between its quotes.
+/// A string, with its quotes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Str<'a>(&'a [u8]);
 
 impl<'a> Str<'a> {
     /// The bytes themselves where they hold no escape.
     pub(super) fn plain(self) -> Option<&'a [u8]> {
-        memchr(b'\\', self.0).is_none().then_some(self.0)
+        let inside = self.inside();
+        memchr(b'\\', inside).is_none().then_some(inside)
     }
 
     /// The decoded string in `buffer`, or nothing where it is longer: enough to compare with names.
@@ -128,74 +120,15 @@ impl<'a> Str<'a> {
         }
     }
 
-    /// Calls `sink` with the decoded string, run by run. No run ends inside a character. Half a
-    /// surrogate pair becomes U+FFFD, as engines print it.
-    pub(super) fn decode(self, mut sink: impl FnMut(&[u8])) -> Result<()> {
-        let mut rest = self.0;
-        while let Some(at) = memchr(b'\\', rest) {
-            let (run, escape) = rest.split_at_checked(at).ok_or(Unreadable)?;
-            let (&kind, tail) = escape
-                .get(1..)
-                .and_then(<[u8]>::split_first)
-                .ok_or(Unreadable)?;
-            if !run.is_empty() {
-                sink(run);
-            }
-            rest = tail;
-            let byte = match kind {
-                b'"' | b'\\' | b'/' => kind,
-                b'n' => b'\n',
-                b't' => b'\t',
-                b'r' => b'\r',
-                b'b' => 8,
-                b'f' => 12,
-                b'u' => {
-                    let (character, tail) = unescape_unicode(tail)?;
-                    sink(character.encode_utf8(&mut [0; 4]).as_bytes());
-                    rest = tail;
-                    continue;
-                }
-                _ => return Err(Unreadable),
-            };
-            sink(&[byte]);
-        }
-        if !rest.is_empty() {
-            sink(rest);
-        }
-        Ok(())
+    /// The bytes between the quotes as they stand.
+    pub(super) fn inside(self) -> &'a [u8] {
+        self.0.get(1..self.0.len() - 1).unwrap_or_default()
     }
-}
 
-/// Decodes the hex digits after a `\u`, and the second half of the pair where they are the first.
-fn unescape_unicode(text: &[u8]) -> Result<(char, &[u8])> {
-    let (unit, tail) = hex4(text)?;
-    if let Some(character) = char::from_u32(unit) {
-        return Ok((character, tail));
+    /// Calls `sink` with the decoded string, run by run. No run ends inside a character.
+    pub(super) fn decode(self, sink: impl FnMut(&[u8])) -> Result<()> {
+        unescape(self.inside(), sink).map(|_| ())
     }
-    if unit < 0xDC00
-        && let Some(second) = tail.strip_prefix(b"\\u")
-    {
-        let (low, after) = hex4(second)?;
-        if (0xDC00..0xE000).contains(&low) {
-            let pair = 0x1_0000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
-            return Ok((
-                char::from_u32(pair).unwrap_or(char::REPLACEMENT_CHARACTER),
-                after,
-            ));
-        }
-    }
-    Ok((char::REPLACEMENT_CHARACTER, tail))
-}
-
-fn hex4(text: &[u8]) -> Result<(u32, &[u8])> {
-    let (digits, tail) = text.split_at_checked(4).ok_or(Unreadable)?;
-    digits
-        .iter()
-        .try_fold(0, |unit, &digit| {
-            Some(unit << 4 | char::from(digit).to_digit(16)?)
-        })
-        .map(|unit| (unit, tail))
-        .ok_or(Unreadable)
 }
 
 /// A place in the text, from which values are read one after the other.
@@ -219,11 +152,12 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Reads an object field by field, and returns the whole of it. Names of more than 32 bytes,
-    /// which nobody asks for, are handed over as empty if they have escapes.
+    /// Reads an object field by field, and returns the whole of it. `field` has to read one value
+    /// each time it is called. Names of more than 32 bytes, which nobody asks for, are handed over
+    /// as empty if they have escapes.
     pub(super) fn object(
         &mut self,
-        mut field: impl FnMut(&[u8], Json<'a>) -> Result<()>,
+        mut field: impl FnMut(&[u8], &mut Self) -> Result<()>,
     ) -> Result<Json<'a>> {
         let mut buffer = [0; 32];
         self.peek();
@@ -237,7 +171,7 @@ impl<'a> Cursor<'a> {
             }
             let name = self.string()?;
             self.expect(b':')?;
-            field(name.name(&mut buffer), self.value()?)?;
+            field(name.name(&mut buffer), self)?;
         }
         let length = start.len() - self.rest.len();
         start.get(..length).map(Json::Object).ok_or(Unreadable)
@@ -290,12 +224,18 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Reads a string and calls `sink` with its decoded text, as [`Str::decode`] does, in one scan.
+    pub(super) fn text(&mut self, sink: impl FnMut(&[u8])) -> Result<()> {
+        self.expect(b'"')?;
+        self.rest = unescape(self.rest, sink)?.ok_or(Unreadable)?;
+        Ok(())
+    }
+
     /// At an opening quote.
     fn string(&mut self) -> Result<Str<'a>> {
-        self.advance(1);
-        let (string, rest) = split_string(self.rest).ok_or(Unreadable)?;
-        self.rest = rest;
-        Ok(Str(string))
+        let inside = self.rest.get(1..).unwrap_or_default();
+        let (string, _) = split_string(inside).ok_or(Unreadable)?;
+        self.take(string.len() + 2).map(Str)
     }
 
     fn scalar(&mut self) -> Result<Json<'a>> {

@@ -54,15 +54,12 @@ impl Measure {
         let (kept, rest) = run
             .split_at_checked(room)
             .map_or((run, [].as_slice()), |_| split_at_character(run, room));
-        // In wasm a copy is a call, which is dearer than a few bytes one by one; text with escapes
-        // comes in such runs.
-        if kept.len() <= 8 {
-            for &byte in kept {
-                self.text.push(byte);
-            }
-        } else {
-            self.text.extend_from_slice(kept);
+        if kept.len() > self.text.capacity() - self.text.len() {
+            // A prompt may be longer than the JSON around it: token ids, turns without content.
+            // Growing by doubling would pass the bound.
+            self.text.reserve_exact(room);
         }
+        self.text.extend_from_slice(kept);
         if !rest.is_empty() {
             self.cut = true;
             self.hash_kept_text();

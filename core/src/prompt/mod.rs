@@ -9,6 +9,8 @@ mod json;
 mod measure;
 #[cfg(test)]
 mod tests;
+mod turn;
+mod unescape;
 
 use conversation::Fields;
 use json::Json;
@@ -79,23 +81,18 @@ pub struct Prompt<'a> {
 impl<'a> Prompt<'a> {
     /// Reads a request. Borrows from the body, and allocates the bounded text alone.
     pub fn read(path: &[u8], body: &'a [u8]) -> Self {
+        let dialect = Dialect::of_path(path);
         let mut fields = Fields::default();
-        let conversation = fields.read(body).and_then(|()| {
-            let dialect = Dialect::of_path(path)
-                .or(fields.dialect())
-                .ok_or(json::Unreadable)?;
-            let mut measure = Measure::new(body.len());
-            let ids = fields.measure(dialect, &mut measure)?;
-            Ok((measure, dialect, ids))
+        // The first attempt takes the order of the fields that clients use for granted.
+        let conversation = [true, false].into_iter().find_map(|in_place| {
+            fields = Fields::default();
+            read_conversation(dialect, body, in_place, &mut fields).ok()
         });
-        let (measure, dialect, ids) = match conversation {
-            Ok((measure, dialect, ids)) => (measure, Some(dialect), ids),
-            Err(json::Unreadable) => {
-                let mut measure = Measure::new(body.len());
-                measure.text(body);
-                (measure, None, None)
-            }
-        };
+        let (measure, dialect, ids) = conversation.unwrap_or_else(|| {
+            let mut measure = Measure::new(body.len());
+            measure.text(body);
+            (measure, None, None)
+        });
         let (text, len, digest) = measure.finish();
         Self {
             text,
@@ -112,9 +109,27 @@ impl<'a> Prompt<'a> {
     pub fn model_of_start(start: &'a [u8]) -> Option<Cow<'a, str>> {
         let mut fields = Fields::default();
         // The cut is an error; what came before it is what can be had.
-        let _ = fields.read(start);
+        let _ = fields.read(start, None);
         model(&fields)
     }
+}
+
+/// Fields and conversation of a body, with its token ids where it consists of them.
+fn read_conversation<'a>(
+    dialect: Option<Dialect>,
+    body: &'a [u8],
+    in_place: bool,
+    fields: &mut Fields<'a>,
+) -> json::Result<(Measure, Option<Dialect>, Option<Json<'a>>)> {
+    let mut measure = Measure::new(body.len());
+    if in_place && dialect == Some(Dialect::Chat) {
+        fields.read(body, Some(&mut measure))?;
+        return Ok((measure, dialect, None));
+    }
+    fields.read(body, None)?;
+    let dialect = dialect.or(fields.dialect()).ok_or(json::Unreadable)?;
+    let ids = fields.measure(dialect, &mut measure, in_place)?;
+    Ok((measure, Some(dialect), ids))
 }
 
 fn model<'a>(fields: &Fields<'a>) -> Option<Cow<'a, str>> {
@@ -122,7 +137,12 @@ fn model<'a>(fields: &Fields<'a>) -> Option<Cow<'a, str>> {
     if let Some(plain) = name.plain() {
         return std::str::from_utf8(plain).ok().map(Cow::Borrowed);
     }
-    let mut decoded = Vec::new();
+    // What is not valid is found out before room is made for it, and what is gets no more than it
+    // needs: a name is as long as the client likes.
+    std::str::from_utf8(name.inside()).ok()?;
+    let mut len = 0;
+    name.decode(|run| len += run.len()).ok()?;
+    let mut decoded = Vec::with_capacity(len);
     name.decode(|run| decoded.extend_from_slice(run)).ok()?;
     String::from_utf8(decoded).ok().map(Cow::Owned)
 }
@@ -135,7 +155,7 @@ impl TokenIds<'_> {
     /// Calls `each` with the ids in order.
     pub fn for_each(&self, mut each: impl FnMut(u32)) {
         // What is here was read once without an error.
-        let _ = self.0.elements(|cursor| {
+        let _ = self.0.cursor().array(|cursor| {
             cursor.value()?.token_id().into_iter().for_each(&mut each);
             Ok(())
         });
