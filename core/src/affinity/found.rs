@@ -7,7 +7,6 @@ use crate::target::{MAX_TARGETS, TargetId, TargetSet};
 #[derive(Clone, Debug)]
 pub struct Match {
     pub(super) matched: [u32; MAX_TARGETS],
-    pub(super) best: u32,
     pub(super) place: Option<Place>,
     /// The tree's changes when this was found: after further ones the place may be gone.
     pub(super) changes: u64,
@@ -27,11 +26,6 @@ impl Match {
         self.matched
             .get(target.index())
             .map_or(0, |&len| len as usize)
-    }
-
-    /// The most that any target has.
-    pub fn best(&self) -> usize {
-        self.best as usize
     }
 
     /// Notes that these targets have the text up to `depth` and no further.

@@ -8,8 +8,8 @@
 //! Invariants, which the tests check against a trie of single bytes per target:
 //! - a target is a holder of a node exactly if one of its prompts ends there or passes through;
 //! - no two children of a node begin with the same byte;
-//! - a node with a single child ends a prompt or is a root, so there are fewer than two nodes a
-//!   prompt.
+//! - a node with a single child ends a prompt or is a root, so beside the roots there are fewer
+//!   than two nodes a prompt.
 
 mod found;
 mod node;

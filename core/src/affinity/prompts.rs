@@ -21,6 +21,7 @@ struct Prompt {
 struct Queue {
     oldest: PromptId,
     newest: PromptId,
+    length: usize,
 }
 
 /// All prompts of all targets, in one slab linked both ways.
@@ -39,7 +40,8 @@ impl Prompts {
             queues: vec![
                 Queue {
                     oldest: NONE,
-                    newest: NONE
+                    newest: NONE,
+                    length: 0,
                 };
                 targets
             ],
@@ -48,6 +50,14 @@ impl Prompts {
 
     pub(super) fn len(&self) -> usize {
         self.slab.len()
+    }
+
+    /// The target with the most prompts.
+    pub(super) fn fullest(&self) -> Option<TargetId> {
+        let targets = (0..).map(TargetId).zip(&self.queues);
+        targets
+            .max_by_key(|(_, queue)| queue.length)
+            .map(|(target, _)| target)
     }
 
     /// The node at which the target's least recently inserted prompt ends.
@@ -117,6 +127,7 @@ impl Prompts {
         let Some(queue) = self.queues.get_mut(target.index()) else {
             return;
         };
+        queue.length += 1;
         let before = std::mem::replace(&mut queue.newest, id);
         if before == NONE {
             queue.oldest = id;
@@ -147,6 +158,7 @@ impl Prompts {
             newer.older = older;
         }
         if let Some(queue) = self.queues.get_mut(target.index()) {
+            queue.length -= 1;
             if queue.oldest == id {
                 queue.oldest = newer;
             }

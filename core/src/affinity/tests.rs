@@ -39,16 +39,15 @@ fn every_target_has_its_own_matched_length() {
     assert_eq!(found.len(B), "the quick ".len());
     assert_eq!(found.len(TargetId(2)), 0);
     assert_eq!(found.len(TargetId(4_000)), 0);
-    assert_eq!(found.best(), found.len(A));
 }
 
 #[test]
 fn prompts_of_different_models_never_meet() {
     let mut tree = tree(usize::MAX);
     observe(&mut tree, "hello", A);
-    assert_eq!(tree.find(b"n", b"hello").best(), 0);
-    assert_eq!(tree.find(b"", b"hello").best(), 0);
-    assert_eq!(tree.find(b"mh", b"ello").best(), 0);
+    assert_eq!(tree.find(b"n", b"hello").len(A), 0);
+    assert_eq!(tree.find(b"", b"hello").len(A), 0);
+    assert_eq!(tree.find(b"mh", b"ello").len(A), 0);
 }
 
 #[test]
@@ -94,7 +93,7 @@ fn a_prompt_above_the_limit_is_held_as_far_as_the_limit_goes() {
     let long_name = [b'x'; 6];
     let found = tree.find(&long_name, b"abc");
     tree.observe(&long_name, b"abc", A, &found);
-    assert_eq!(tree.find(&long_name, b"abc").best(), 0);
+    assert_eq!(tree.find(&long_name, b"abc").len(A), 0);
 }
 
 #[test]
@@ -151,6 +150,33 @@ fn very_many_very_short_prompts_stay_within_the_memory() {
     assert!(usage.memory > max_memory / 2, "{usage:?}");
     assert!(usage.evictions > 0);
     assert_eq!(matched(&tree, "1869f", TargetId(1)), 5, "the newest stays");
+}
+
+#[test]
+fn who_was_given_many_short_prompts_pays_for_their_memory() {
+    let limits = Limits {
+        max_nodes: 1_000_000,
+        max_memory: 1 << 20,
+    };
+    let mut tree = Tree::new(2, limits);
+    let long = "x".repeat(100_000);
+    observe(&mut tree, &long, A);
+    for number in 0..20_000_u32 {
+        observe(&mut tree, &format!("{number:x}"), B);
+    }
+    assert!(tree.usage().evictions > 0);
+    assert_eq!(matched(&tree, &long, A), long.len());
+}
+
+#[test]
+fn models_with_names_beyond_belief_are_not_learnt() {
+    let mut tree = tree(usize::MAX);
+    for (length, learnt) in [(256, 5), (257, 0)] {
+        let model = vec![b'm'; length];
+        let found = tree.find(&model, b"hello");
+        tree.observe(&model, b"hello", A, &found);
+        assert_eq!(tree.find(&model, b"hello").len(A), learnt);
+    }
 }
 
 #[test]
@@ -305,8 +331,6 @@ proptest! {
                 for (id, trie) in (0..).map(TargetId).zip(&model) {
                     prop_assert_eq!(found.len(id), trie.matched(name, text));
                 }
-                let best = model.iter().map(|trie| trie.matched(name, text)).max();
-                prop_assert_eq!(Some(found.best()), best);
             }
             for (id, trie) in (0..).map(TargetId).zip(&model) {
                 prop_assert_eq!(tree.held(id), trie.bytes());

@@ -1,12 +1,20 @@
 //! The radix tree: walking, learning, forgetting.
 
-use super::found::{Match, Place, clamp, common_prefix};
+use super::found::{Match, Place, common_prefix};
 use super::node::{NODE_BYTES, Node};
 use super::prompts::{PROMPT_BYTES, Prompts};
 use super::{NONE, NodeId, PromptId};
 use crate::target::{MAX_TARGETS, TargetId, TargetSet};
 use slab::Slab;
 use std::collections::HashMap;
+
+/// The longest name of a model whose prompts are learnt. No engine has a longer one, and clients
+/// choose it.
+const MAX_MODEL_BYTES: usize = 256;
+
+/// What one root takes beside its node: its entry among the roots, in a table that is at least
+/// half full, and its name, which is there twice.
+const ROOT_BYTES: usize = 2 * size_of::<(Box<[u8]>, NodeId)>() + MAX_MODEL_BYTES;
 
 /// How much a tree may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +73,11 @@ impl Tree {
         }
     }
 
-    /// Walks along the text and tells how much of it every target has. Allocates nothing.
+    /// Walks along the text and tells how much of it every target has. Allocates nothing, and
+    /// takes as long as the text, however many prompts there are.
     pub fn find(&self, model: &[u8], text: &[u8]) -> Match {
         let mut found = Match {
             matched: [0; MAX_TARGETS],
-            best: 0,
             place: None,
             changes: self.changes,
         };
@@ -101,8 +109,6 @@ impl Tree {
             rest = rest.get(common..).unwrap_or_default();
         }
         found.settle(node.holders, place.depth);
-        // A node that nobody holds does not exist, so somebody has all that was walked.
-        found.best = clamp(place.depth);
         found.place = Some(place);
         found
     }
@@ -112,7 +118,7 @@ impl Tree {
     /// of the same model and text, and saves walking it again.
     pub fn observe(&mut self, model: &[u8], text: &[u8], target: TargetId, found: &Match) {
         let room = self.limits.max_nodes.saturating_sub(model.len());
-        if target.index() >= self.held.len() || room == 0 {
+        if target.index() >= self.held.len() || room == 0 || model.len() > MAX_MODEL_BYTES {
             return;
         }
         let (text, place) = match found.place {
@@ -127,7 +133,7 @@ impl Tree {
         self.hold(end, target);
         self.record(end, target);
         while self.held(target) > self.limits.max_nodes && self.evict_oldest(target) {}
-        while self.memory() > self.limits.max_memory && self.evict_from_largest() {}
+        while self.memory() > self.limits.max_memory && self.evict_from_fullest() {}
     }
 
     /// Drops all that the target holds, in time proportional to that.
@@ -265,12 +271,11 @@ impl Tree {
         oldest.is_some()
     }
 
-    fn evict_from_largest(&mut self) -> bool {
-        let sizes = (0..).map(TargetId).zip(&self.held);
-        let largest = sizes
-            .max_by_key(|(_, held)| **held)
-            .map(|(target, _)| target);
-        largest.is_some_and(|target| self.evict_oldest(target))
+    /// Evicts from the target with the most prompts: what fills the memory before `max_nodes` does
+    /// are many short ones, and whoever was given them pays.
+    fn evict_from_fullest(&mut self) -> bool {
+        let fullest = self.prompts.fullest();
+        fullest.is_some_and(|target| self.evict_oldest(target))
     }
 
     /// Removes a target's prompt that ends at `end`, and the target from what only this prompt
@@ -362,7 +367,10 @@ impl Tree {
     }
 
     fn memory(&self) -> usize {
-        self.text + self.nodes.len() * NODE_BYTES + self.prompts.len() * PROMPT_BYTES
+        self.text
+            + self.roots.len() * ROOT_BYTES
+            + self.nodes.len() * NODE_BYTES
+            + self.prompts.len() * PROMPT_BYTES
     }
 
     fn node(&self, id: NodeId) -> Option<&Node> {

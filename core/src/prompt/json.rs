@@ -1,9 +1,9 @@
 //! A borrowed view of JSON text: values are spans of the body, descended into only where asked.
 //!
 //! Skipping a value is a jump from quote to quote, so what is not looked at costs next to nothing,
-//! and nothing is copied: a string is handed out as runs of decoded bytes. Each level that is
-//! descended into is checked for its grammar; what is skipped is checked for its quotes and
-//! brackets. No recursion, so depth costs no stack.
+//! and nothing is copied: a string is handed out as runs of decoded bytes. Of what is descended
+//! into, commas, colons and names are checked; of what is skipped, quotes and brackets; numbers are
+//! not, since an engine will. No recursion, so depth costs no stack.
 
 use super::unescape::unescape;
 use memchr::memchr;
@@ -14,7 +14,8 @@ pub(super) struct Unreadable;
 
 pub(super) type Result<T> = std::result::Result<T, Unreadable>;
 
-/// How deep a value may nest, as in `serde_json`: one bit a level has to fit a word.
+/// How deep a value may nest, about as deep as `serde_json` goes: one bit a level has to fit a
+/// word.
 const MAX_DEPTH: u32 = 128;
 
 /// One value, as a span of the body.
@@ -61,30 +62,24 @@ impl<'a> Json<'a> {
         })
     }
 
-    /// Calls `sink` with the value's text, white space between tokens left out.
-    pub(super) fn compact(self, mut sink: impl FnMut(&[u8])) {
-        let mut rest = self.cursor().rest;
-        while !rest.is_empty() {
-            let run = rest
-                .iter()
-                .position(|&byte| byte == b'"' || is_space(byte))
-                .unwrap_or(rest.len());
-            let (tokens, tail) = rest.split_at_checked(run).unwrap_or((rest, &[]));
-            if !tokens.is_empty() {
-                sink(tokens);
+    /// Calls `sink` with the value's text: white space between tokens left out, strings decoded,
+    /// so that it does not depend on how a client writes JSON.
+    pub(super) fn compact(self, mut sink: impl FnMut(&[u8])) -> Result<()> {
+        let mut cursor = self.cursor();
+        while let Some(byte) = cursor.peek() {
+            if byte == b'"' {
+                sink(b"\"");
+                cursor.text(&mut sink)?;
+                sink(b"\"");
+            } else {
+                let mut run = cursor.rest.iter();
+                let length = run
+                    .position(|&byte| byte == b'"' || is_space(byte))
+                    .unwrap_or(cursor.rest.len());
+                sink(cursor.take(length)?);
             }
-            rest = match tail.split_first() {
-                Some((b'"', inside)) => {
-                    let (string, tail) = split_string(inside).unwrap_or((inside, &[]));
-                    sink(b"\"");
-                    sink(string);
-                    sink(b"\"");
-                    tail
-                }
-                Some((_, tail)) => tail,
-                None => tail,
-            };
         }
+        Ok(())
     }
 }
 

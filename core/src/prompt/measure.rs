@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 pub const MAX_TEXT_BYTES: usize = 32 * 1024;
 
 /// Stand between text and what is not text in the digest. None of these bytes occurs in UTF-8, so
-/// no text can imitate a tool call.
+/// no text that is valid can imitate a tool call.
 const TOOL: &[u8] = &[0xFF];
 const MEDIA: &[u8] = &[0xFE];
 const END: &[u8] = &[0xFD];
@@ -82,7 +82,7 @@ impl Measure {
         };
         match value {
             Json::String(string) => string.decode(sink)?,
-            _ => value.compact(&mut sink),
+            _ => value.compact(&mut sink)?,
         }
         self.len += len;
         self.hash(END);
@@ -90,10 +90,11 @@ impl Measure {
     }
 
     /// An image, audio, a file: its encoded size says little about its cost in tokens.
-    pub(super) fn media(&mut self, value: Json<'_>) {
+    pub(super) fn media(&mut self, value: Json<'_>) -> Result<()> {
         self.hash(MEDIA);
-        value.compact(|run| self.hasher.update(run));
+        value.compact(|run| self.hasher.update(run))?;
         self.hash(END);
+        Ok(())
     }
 
     fn hash(&mut self, bytes: &[u8]) {

@@ -273,6 +273,14 @@ fn media_counts_to_the_digest_only() {
                 RESPONSES,
                 json!({"input":[{"type":"image_generation_call","result":data}]}),
             ),
+            (
+                RESPONSES,
+                json!({"input":[{"type":"computer_call_output","output":{"type":"computer_screenshot","image_url":data}}]}),
+            ),
+            (
+                CHAT,
+                json!({"messages":[{"role":"user","content":[{"text":"beside it","image_url":data}]}]}),
+            ),
         ]
     };
     for ((path, small), (_, large)) in media("a").into_iter().zip(media(&"b".repeat(5_000))) {
@@ -282,6 +290,27 @@ fn media_counts_to_the_digest_only() {
         assert_ne!(small_digest, large_digest, "{small}");
         assert!(!text(path, &large.to_string()).contains("bbb"));
     }
+}
+
+#[test]
+fn the_digest_of_a_tool_call_does_not_depend_on_how_its_json_is_written() {
+    let digests = |path: &[u8], bodies: [&str; 2]| bodies.map(|body| read(path, body).digest);
+    let [first, second] = digests(
+        MESSAGES,
+        [
+            r#"{"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{"x":"é/"}}]}]}"#,
+            r#"{"messages":[{"role":"assistant","content":[{"input":{ "x" : "\u00e9\/" },"name":"f","id":"1","type":"tool_use"}]}]}"#,
+        ],
+    );
+    assert_eq!(first, second);
+    let [first, second] = digests(
+        CHAT,
+        [
+            r#"{"messages":[{"role":"assistant","tool_calls":[{"function":"é"}]}]}"#,
+            r#"{"messages":[{"role":"assistant","tool_calls":[{"function":"\u00e9"}]}]}"#,
+        ],
+    );
+    assert_eq!(first, second);
 }
 
 #[test]

@@ -57,10 +57,7 @@ pub(super) fn turn(cursor: &mut Cursor<'_>, to: &mut Measure, in_place: bool) ->
     if let (None, Some(kind)) = (turn.role, turn.kind) {
         match kind.name(&mut [0; 32]) {
             b"message" => {}
-            kind if is_media(kind) => {
-                to.media(item);
-                return Ok(());
-            }
+            kind if is_media(kind) => return to.media(item),
             _ => return tool_block(item, to),
         }
     }
@@ -86,7 +83,7 @@ impl Turn<'_> {
         to.text(b": ");
         let mut name = [0; 32];
         match self.role.map(|role| role.name(&mut name)) {
-            Some(b"tool" | b"function") => tool_result(cursor.value()?, to),
+            Some(b"tool" | b"function") => tool_result(cursor, to),
             _ => content(cursor, to),
         }
     }
@@ -103,14 +100,21 @@ fn content(cursor: &mut Cursor<'_>, to: &mut Measure) -> Result<()> {
 fn part(cursor: &mut Cursor<'_>, to: &mut Measure) -> Result<()> {
     match cursor.peek() {
         Some(b'"') => cursor.text(|run| to.text(run)),
-        Some(b'{') => match Part::read(cursor)? {
-            (Part::Text(text), _) => to.string(text),
-            (Part::Media, part) => {
-                to.media(part);
-                Ok(())
+        Some(b'{') => {
+            let part = Part::read(cursor)?;
+            match (part.kind, part.text) {
+                (Kind::Tool, _) => tool_block(part.whole, to),
+                (kind, text) => {
+                    if let Some(text) = text {
+                        to.string(text)?;
+                    }
+                    match kind {
+                        Kind::Media => to.media(part.whole),
+                        _ => Ok(()),
+                    }
+                }
             }
-            (Part::Tool, part) => tool_block(part, to),
-        },
+        }
         _ => match cursor.value()? {
             Json::Null => Ok(()),
             other => to.tool(other),
@@ -118,9 +122,18 @@ fn part(cursor: &mut Cursor<'_>, to: &mut Measure) -> Result<()> {
     }
 }
 
-/// What a part of a turn is, which decides what it counts to.
-enum Part<'a> {
-    Text(Str<'a>),
+/// An object in a list of parts.
+struct Part<'a> {
+    whole: Json<'a>,
+    kind: Kind,
+    text: Option<Str<'a>>,
+}
+
+/// What a part is, which decides what it counts to.
+#[derive(PartialEq)]
+enum Kind {
+    Text,
+    /// An image, audio, a file; a text may stand beside it.
     Media,
     /// Tool use, tool results, reasoning, and what is not known: the model reads it, so it counts
     /// as something that is prefilled.
@@ -128,10 +141,10 @@ enum Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// Reads the object that is at the cursor; returns what it is, and itself.
-    fn read(cursor: &mut Cursor<'a>) -> Result<(Self, Json<'a>)> {
+    /// Reads the object that is at the cursor.
+    fn read(cursor: &mut Cursor<'a>) -> Result<Self> {
         let (mut kind, mut text, mut media) = (None, None, false);
-        let part = cursor.object(|name, cursor| {
+        let whole = cursor.object(|name, cursor| {
             let value = cursor.value()?;
             match name {
                 b"type" => kind = value.string(),
@@ -141,44 +154,72 @@ impl<'a> Part<'a> {
             Ok(())
         })?;
         let mut name = [0; 32];
-        let kind = match (kind.map(|kind| kind.name(&mut name)), text) {
-            (None | Some(b"text" | b"input_text" | b"output_text"), Some(text)) => Self::Text(text),
-            (Some(kind), _) if is_media(kind) => Self::Media,
-            (None, None) if media => Self::Media,
-            _ => Self::Tool,
+        let kind = match kind.map(|kind| kind.name(&mut name)) {
+            Some(b"text" | b"input_text" | b"output_text") if text.is_some() => Kind::Text,
+            Some(kind) if is_media(kind) => Kind::Media,
+            None if media => Kind::Media,
+            None if text.is_some() => Kind::Text,
+            _ => Kind::Tool,
         };
-        Ok((kind, part))
+        Ok(Self { whole, kind, text })
     }
 }
 
-/// A tool call or result as a block of its own. Names of fields are left out: they cost no tokens.
+/// A tool call or result as a block of its own. Its ids and its type are left out where it is of a
+/// known shape: they are no part of what is prefilled.
 fn tool_block(block: Json<'_>, to: &mut Measure) -> Result<()> {
-    block.cursor().object(|name, cursor| match name {
-        b"content" | b"output" => tool_result(cursor.value()?, to),
-        _ => to.tool(cursor.value()?),
+    const CALL: [&[u8]; 3] = [b"name", b"input", b"arguments"];
+    const RESULT: [&[u8]; 2] = [b"content", b"output"];
+    let mut call = [None; CALL.len()];
+    let mut result = [None; RESULT.len()];
+    block.cursor().object(|name, cursor| {
+        let value = cursor.value()?;
+        let places = CALL.iter().zip(&mut call);
+        for (known, place) in places.chain(RESULT.iter().zip(&mut result)) {
+            if name == *known {
+                *place = Some(value);
+            }
+        }
+        Ok(())
     })?;
+    if call.iter().chain(&result).all(Option::is_none) {
+        return to.tool(block);
+    }
+    for part in call.into_iter().flatten() {
+        to.tool(part)?;
+    }
+    for result in result.into_iter().flatten() {
+        tool_result(&mut result.cursor(), to)?;
+    }
     Ok(())
 }
 
-/// What a tool returned: a string, or a list of parts that may hold images.
-fn tool_result(result: Json<'_>, to: &mut Measure) -> Result<()> {
-    match result {
-        Json::Null => Ok(()),
-        Json::Array(_) => result.cursor().array(|cursor| match cursor.peek() {
-            Some(b'{') => match Part::read(cursor)? {
-                (Part::Media, part) => {
-                    to.media(part);
-                    Ok(())
-                }
-                (_, part) => to.tool(part),
-            },
-            _ => to.tool(cursor.value()?),
-        }),
-        _ => to.tool(result),
+/// What a tool returned: a text, or parts that may be images.
+fn tool_result(cursor: &mut Cursor<'_>, to: &mut Measure) -> Result<()> {
+    match cursor.peek() {
+        Some(b'[') => cursor.array(|cursor| tool_result_part(cursor, to)),
+        _ => tool_result_part(cursor, to),
     }
 }
 
-/// Whether a part of this type, or a part without one that has this field, is no text.
+fn tool_result_part(cursor: &mut Cursor<'_>, to: &mut Measure) -> Result<()> {
+    match cursor.peek() {
+        Some(b'{') => match Part::read(cursor)? {
+            Part {
+                kind: Kind::Media,
+                whole,
+                ..
+            } => to.media(whole),
+            Part { whole, .. } => to.tool(whole),
+        },
+        _ => match cursor.value()? {
+            Json::Null => Ok(()),
+            other => to.tool(other),
+        },
+    }
+}
+
+/// Whether this type, or this field of a part without a type, is media.
 fn is_media(name: &[u8]) -> bool {
     matches!(
         name,
@@ -188,6 +229,7 @@ fn is_media(name: &[u8]) -> bool {
             | b"image_pil"
             | b"image_embeds"
             | b"image_generation_call"
+            | b"computer_screenshot"
             | b"audio"
             | b"audio_url"
             | b"input_audio"
