@@ -45,7 +45,7 @@ up: build
 	target/debug/demo up
 
 down:
-	target/debug/demo down
+	@if test -x target/debug/demo; then target/debug/demo down; else echo "Nothing is running."; fi
 
 test: test-native test-wasm
 

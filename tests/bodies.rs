@@ -128,13 +128,46 @@ async fn a_body_over_the_limit_still_chooses_its_route_by_its_model() {
         });
     let fleet = start(setup).await;
     let caller = Caller::new(&fleet);
-    for (model, engine) in [("llama-3", "vllm-a"), ("mistral", "vllm-b")] {
-        let prompt = text("long", 100);
-        let body =
-            format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"{prompt}"}}]}}"#);
+    let messages = format!(
+        r#""messages":[{{"role":"user","content":"{}"}}]"#,
+        text("long", 100)
+    );
+    for (body, engine) in [
+        (format!(r#"{{"model":"llama-3",{messages}}}"#), "vllm-a"),
+        (format!(r#"{{"model":"mistral",{messages}}}"#), "vllm-b"),
+        // Where the model comes too late, a route for any model takes it.
+        (format!(r#"{{{messages},"model":"llama-3"}}"#), "vllm-b"),
+    ] {
         let answer = send(&caller, body.into_bytes()).await;
         assert_eq!(answer.pick(), (engine, "no_prompt"));
     }
+}
+
+#[tokio::test]
+async fn a_body_that_turns_out_empty_is_none() {
+    let fleet = start(setup(2, 1)).await;
+    let answer = send_raw(&fleet, &[CHUNKED, b"0\r\n\r\n"]).await;
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert_eq!(header(&answer, "x-rolter-decision"), "no_prompt");
+}
+
+#[tokio::test]
+async fn a_tunnel_is_not_held() {
+    let fleet = start(setup(2, 1)).await;
+    let upgrade = b"GET /v1/realtime HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+    let mut stream = TcpStream::connect(fleet.addr()).await.unwrap();
+    stream.write_all(upgrade).await.unwrap();
+    let mut answer = vec![0; 4096];
+    let read = tokio::time::timeout(Duration::from_secs(5), stream.read(&mut answer));
+    let length = read.await.expect("an answer").unwrap();
+    let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
+    assert_eq!(
+        header(&answer, "x-rolter-decision"),
+        "no_prompt",
+        "{answer}"
+    );
+    drop(stream);
+    all_released(&fleet).await;
 }
 
 #[tokio::test]
@@ -267,7 +300,7 @@ async fn what_cannot_be_read_is_routed_unchanged_and_counted() {
         ("deeper than any stack", b"[".repeat(MAX)),
         ("cut", chat_of(5_000)[..4_000].to_vec()),
         (
-            "half a surrogate pair cut",
+            "an escape cut short",
             br#"{"messages":[{"role":"user","content":"\ud8"}]}"#.to_vec(),
         ),
     ];
@@ -291,7 +324,9 @@ async fn what_cannot_be_read_is_routed_unchanged_and_counted() {
         assert_eq!(stats.envoy("wasm.rolter.vm_reload"), 0, "a panic");
         // And the same again, compressed as it is, goes where it went.
         let (_, gzip) = &bodies[2];
-        assert_eq!(send(&caller, gzip.clone()).await.pick().1, "affinity");
+        let home = receiver(&fleet, gzip).unwrap();
+        let again = send(&caller, gzip.clone()).await;
+        assert_eq!(again.pick(), (home, "affinity"));
         all_released(&fleet).await;
     }
 }

@@ -1,8 +1,7 @@
 //! The configuration as Envoy takes it.
 
-use e2e::{Caller, setup, start, text};
+use e2e::{Caller, all_released, setup, start, text};
 use fleet::{envoy_binary, module};
-use rolter_core::config::Config;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,35 +82,36 @@ fn a_refused_configuration_names_every_mistake_in_the_log() {
     }
 }
 
-#[test]
-fn the_smallest_configuration_in_the_readme_is_valid() {
+/// The YAML blocks of the README, in order.
+fn readme_blocks() -> Vec<Value> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let readme = fs::read_to_string(root.join("README.md")).unwrap();
-    let marker = "<!-- the smallest configuration -->";
-    let block = readme
-        .split(marker)
-        .nth(1)
-        .expect("the marker in README.md");
-    let yaml = block
-        .split("```yaml")
-        .nth(1)
-        .and_then(|rest| rest.split("```").next())
+    let blocks = readme.split("```yaml\n").skip(1);
+    let yaml = blocks.map(|rest| rest.split("```").next().unwrap());
+    yaml.map(|yaml| serde_saphyr::from_str(yaml).unwrap())
+        .collect()
+}
+
+#[test]
+fn the_smallest_configuration_in_the_readme_is_valid() {
+    let [filters, route] = &readme_blocks()[..] else {
+        panic!("two blocks of YAML in README.md")
+    };
+    let mut document: Value = serde_saphyr::from_str(DOCUMENTED).unwrap();
+    let manager = document
+        .pointer_mut("/static_resources/listeners/0/filter_chains/0/filters/0/typed_config")
         .unwrap();
-    let filter: Value = serde_saphyr::from_str(yaml).unwrap();
-    let config = filter
-        .pointer("/0/typed_config/config/configuration/value")
-        .expect("the filter's configuration");
-    Config::from_document(config).unwrap_or_else(|errors| panic!("{errors}"));
-    assert_eq!(
-        filter.pointer("/0/typed_config/config/allow_on_headers_stop_iteration"),
-        Some(&json!(true))
-    );
+    manager["http_filters"] = filters.clone();
+    manager["route_config"]["virtual_hosts"][0]["routes"] = route["routes"].clone();
+    let output = validate(&document.to_string());
+    assert!(output.status.success(), "{}", shown(&output));
 }
 
 #[tokio::test]
 async fn the_metrics_have_labels_in_prometheus() {
     let fleet = start(setup(2, 1)).await;
     let answer = Caller::new(&fleet).say(&text("labels", 16)).await;
+    all_released(&fleet).await;
     let metrics = fleet.ask_admin("/stats/prometheus").await.unwrap();
     for line in [
         format!(

@@ -3,11 +3,12 @@
 
 #![forbid(unsafe_code)]
 
-use engine_sim::EngineConfig;
+use engine_sim::{EngineConfig, body_hash};
 use fleet::{Fleet, Setup};
 use reqwest::{Client, RequestBuilder, Response};
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// The path of chats.
 pub const CHAT: &str = "/v1/chat/completions";
@@ -37,9 +38,12 @@ pub async fn start(setup: Setup) -> Fleet {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Text of so many KV blocks of 64 bytes that shares no prefix with that of another name.
+/// Text of so many KV blocks of 64 bytes that shares no more than chance with that of another name.
 pub fn text(name: &str, blocks: usize) -> String {
-    let line = format!("{name} and what there is to say about it. ");
+    let line = format!(
+        "{} {name} and what there is to say. ",
+        body_hash(name.as_bytes())
+    );
     line.chars().cycle().take(blocks * 64).collect()
 }
 
@@ -169,20 +173,20 @@ pub async fn hang(
     engine: &str,
     body: &Value,
     count: u64,
-) -> Vec<tokio::task::JoinHandle<()>> {
+) -> JoinSet<()> {
     let before = fleet
         .stats()
         .await
         .map_or(0, |stats| in_flight(&stats, engine));
-    let mut hung = Vec::new();
+    let mut hung = JoinSet::new();
     for _ in 0..count {
         let request = caller
             .request(CHAT)
             .json(body)
             .header("x-sim-fault", "hang");
-        hung.push(tokio::spawn(async move {
+        hung.spawn(async move {
             let _ = request.send().await;
-        }));
+        });
     }
     let stats = fleet
         .stats_when(|stats| in_flight(stats, engine) == before + count)

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `root` | one a worker: configuration and the tick |
 //! | `request` | one a request: when to wait, when to decide, when it is over |
-//! | `plugin` | what the requests of a worker share: routes, their balancers, their numbers |
+//! | `plugin` | what the requests of a worker share: the route of each, and where it counts |
+//! | `route` | a route at work: targets, balancer, numbers |
 //! | `metrics` | the numbers in Envoy's stats |
 //! | `configuration` | the forms in which Envoy hands over a document |
 //! | `host` | Envoy's calls, without the SDK's panics |
@@ -27,6 +28,7 @@ mod metrics;
 mod plugin;
 mod request;
 mod root;
+mod route;
 
 proxy_wasm::main! {{
     proxy_wasm::set_log_level(proxy_wasm::types::LogLevel::Info);

@@ -39,8 +39,8 @@ impl Counter {
         Self(Metric::define(MetricType::Counter, name, labels))
     }
 
-    pub(crate) fn increment(self) {
-        self.0.add(1);
+    pub(crate) fn add(self, amount: u64) {
+        self.0.add(i64::try_from(amount).unwrap_or(i64::MAX));
     }
 }
 
@@ -80,43 +80,30 @@ impl Histogram {
     }
 }
 
-/// One worker's share of a gauge or counter, which it states as a whole and which is taken back
-/// when the worker ends.
+/// One worker's share of a gauge, which it states as a whole. It is taken back when the plugin
+/// ends; only a VM that dies leaves it behind.
 pub(crate) struct Share {
-    total: Metric,
+    total: Gauge,
     mine: Cell<i64>,
-    /// Whether it is taken back: what a counter counted has happened.
-    returns: bool,
 }
 
 impl Share {
-    pub(crate) fn of_gauge(name: &str, labels: &[(&str, &str)]) -> Self {
+    pub(crate) fn define(name: &str, labels: &[(&str, &str)]) -> Self {
         Self {
-            total: Metric::define(MetricType::Gauge, name, labels),
+            total: Gauge::define(name, labels),
             mine: Cell::new(0),
-            returns: true,
-        }
-    }
-
-    pub(crate) fn of_counter(name: &str, labels: &[(&str, &str)]) -> Self {
-        Self {
-            total: Metric::define(MetricType::Counter, name, labels),
-            mine: Cell::new(0),
-            returns: false,
         }
     }
 
     /// Makes the share this large.
-    pub(crate) fn state(&self, value: impl TryInto<i64>) {
-        let value = value.try_into().unwrap_or(i64::MAX);
+    pub(crate) fn set(&self, value: usize) {
+        let value = i64::try_from(value).unwrap_or(i64::MAX);
         self.total.add(value - self.mine.replace(value));
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        if self.returns {
-            self.state(0);
-        }
+        self.set(0);
     }
 }

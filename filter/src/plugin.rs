@@ -1,15 +1,14 @@
-//! What the requests of one worker share: the routes, their balancers, and what is counted.
+//! What the requests of one worker share: it finds the route of each, and counts it where it goes.
 
 use crate::host;
-use crate::metrics::{Counter, Gauge, Histogram, Share};
+use crate::metrics::Histogram;
+use crate::route::{Route, Target};
 use fastrand::Rng;
-use rolter_core::affinity::{Limits, Tree};
-use rolter_core::balance::{Balancer, Fleet, Pick, Reason, RoundRobin};
-use rolter_core::config::{Config, Match, Route as RouteConfig, Strategy};
+use rolter_core::balance::Pick;
+use rolter_core::config::{Config, Strategy};
 use rolter_core::prompt::Prompt;
-use rolter_core::target::{MAX_TARGETS, TargetId, TargetSet};
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// What the affinity trees of one worker may take together, in bytes: half of what a VM may use.
@@ -23,34 +22,6 @@ pub(crate) struct Plugin {
     asks_route_name: bool,
     deciding: Histogram,
     rng: RefCell<Rng>,
-}
-
-/// A route of the configuration at work.
-struct Route {
-    name: String,
-    matches: Match,
-    targets: Vec<Target>,
-    balancer: RefCell<Balancer>,
-    unreadable: Counter,
-    oversized: Counter,
-    tree: Option<TreeShares>,
-}
-
-struct Target {
-    name: String,
-    cluster: String,
-    in_flight: Gauge,
-    /// By reason, defined when they are first needed.
-    decisions: [Cell<Option<Counter>>; Reason::ALL.len()],
-}
-
-/// This worker's part in what the trees of a route hold.
-struct TreeShares {
-    nodes: Share,
-    prompts: Share,
-    text: Share,
-    memory: Share,
-    evictions: Share,
 }
 
 /// A request as it is known from its headers.
@@ -92,7 +63,7 @@ impl Plugin {
             asks_route_name: config
                 .routes
                 .iter()
-                .any(|route| route.matches.route_name.is_some()),
+                .any(|route| route.conditions.route_name.is_some()),
             routes: config
                 .routes
                 .iter()
@@ -108,9 +79,9 @@ impl Plugin {
         let route_name = self.asks_route_name.then(host::route_name).flatten();
         let mut routes = Vec::new();
         for (index, route) in self.routes.iter().enumerate() {
-            if route.matches.head(host, &path, route_name.as_deref()) {
+            if route.conditions.head(host, &path, route_name.as_deref()) {
                 routes.push(index);
-                if route.matches.models.is_empty() {
+                if route.conditions.models.is_empty() {
                     break;
                 }
             }
@@ -120,35 +91,49 @@ impl Plugin {
 
     /// Whether the decision depends on the request's body.
     pub(crate) fn asks_body(&self, head: &Head) -> bool {
-        self.candidates(head).any(|(_, route)| {
-            !route.matches.models.is_empty() || route.balancer.borrow().reads_prompt()
-        })
+        self.asks_prompt(head) || self.asks_model(head)
     }
 
     /// Whether the decision depends on the model, so that the beginning of a body is of use.
     pub(crate) fn asks_model(&self, head: &Head) -> bool {
         self.candidates(head)
-            .any(|(_, route)| !route.matches.models.is_empty())
+            .any(|(_, route)| !route.conditions.models.is_empty())
+    }
+
+    fn asks_prompt(&self, head: &Head) -> bool {
+        self.candidates(head).any(|(_, route)| route.reads_prompt())
+    }
+
+    /// The route of a request. One whose model is not known must still go somewhere: to a route
+    /// for any model if there is one, else to the first.
+    fn matching<'a>(&'a self, head: &'a Head, model: Option<&str>) -> Option<(usize, &'a Route)> {
+        let Some(model) = model else {
+            let any = |(_, route): &(usize, &Route)| route.conditions.models.is_empty();
+            return self
+                .candidates(head)
+                .find(any)
+                .or(self.candidates(head).next());
+        };
+        self.candidates(head)
+            .find(|(_, route)| route.conditions.model(model))
     }
 
     /// Decides where a request goes and counts it there. Nothing where its model is no route's.
     pub(crate) fn route(self: &Rc<Self>, head: &Head, body: &Body) -> Option<Routed> {
         let start = host::now_micros();
         let prompt = match body {
-            Body::Whole(body) => Some(Prompt::read(&head.path, body)),
-            Body::Unread | Body::Oversized(_) => None,
+            Body::Whole(body) if self.asks_prompt(head) => Some(Prompt::read(&head.path, body)),
+            _ => None,
         };
         let model = match (&prompt, body) {
             (Some(prompt), _) => prompt.model.as_deref().map(Cow::Borrowed),
-            (None, Body::Oversized(start)) => Prompt::model_of_start(start),
-            (None, _) => None,
+            (None, Body::Whole(start) | Body::Oversized(start)) => Prompt::model_of_start(start),
+            (None, Body::Unread) => None,
         };
-        let (index, route) = self
-            .candidates(head)
-            .find(|(_, route)| route.matches.model(model.as_deref()))?;
+        let (index, route) = self.matching(head, model.as_deref())?;
         match (body, &prompt) {
-            (Body::Oversized(_), _) => route.oversized.increment(),
-            (_, Some(prompt)) if prompt.dialect.is_none() => route.unreadable.increment(),
+            (Body::Oversized(_), _) => route.oversized.add(1),
+            (_, Some(prompt)) if prompt.dialect.is_none() => route.unreadable.add(1),
             _ => {}
         }
         let pick = route.pick(prompt.as_ref(), &mut self.rng.borrow_mut())?;
@@ -168,16 +153,7 @@ impl Plugin {
     /// Brings Envoy's stats up to date with what the trees hold.
     pub(crate) fn report(&self) {
         for route in &self.routes {
-            if let (Some(shares), Balancer::CacheAware { tree, .. }) =
-                (&route.tree, &*route.balancer.borrow())
-            {
-                let usage = tree.usage();
-                shares.nodes.state(usage.nodes as u64);
-                shares.prompts.state(usage.prompts as u64);
-                shares.text.state(usage.text as u64);
-                shares.memory.state(usage.memory as u64);
-                shares.evictions.state(usage.evictions);
-            }
+            route.report();
         }
     }
 
@@ -185,90 +161,6 @@ impl Plugin {
         head.routes
             .iter()
             .filter_map(|&index| Some((index, self.routes.get(index)?)))
-    }
-}
-
-impl Route {
-    fn new(route: &RouteConfig, config: &Config, max_memory: usize, rng: &mut Rng) -> Self {
-        let labels = [("route", route.name.as_str())];
-        let balancer = match route.strategy {
-            Strategy::CacheAware { margins, max_nodes } => {
-                let limits = Limits {
-                    max_nodes,
-                    max_memory,
-                };
-                Balancer::CacheAware {
-                    margins,
-                    tree: Tree::new(route.targets.len(), limits),
-                }
-            }
-            Strategy::LeastLoad => Balancer::LeastLoad,
-            Strategy::RoundRobin => Balancer::RoundRobin(RoundRobin::new(route.targets.len(), rng)),
-        };
-        let providers = route
-            .targets
-            .iter()
-            .filter_map(|&index| config.providers.get(index));
-        Self {
-            name: route.name.clone(),
-            matches: route.matches.clone(),
-            targets: providers
-                .map(|provider| Target {
-                    name: provider.name.clone(),
-                    cluster: provider.cluster.clone(),
-                    in_flight: Gauge::define("rolter_in_flight", &[("target", &provider.name)]),
-                    decisions: Default::default(),
-                })
-                .collect(),
-            unreadable: Counter::define("rolter_unreadable_bodies", &labels),
-            oversized: Counter::define("rolter_oversized_bodies", &labels),
-            tree: balancer.reads_prompt().then(|| TreeShares {
-                nodes: Share::of_gauge("rolter_tree_nodes", &labels),
-                prompts: Share::of_gauge("rolter_tree_prompts", &labels),
-                text: Share::of_gauge("rolter_tree_text_bytes", &labels),
-                memory: Share::of_gauge("rolter_tree_memory_bytes", &labels),
-                evictions: Share::of_counter("rolter_tree_evictions", &labels),
-            }),
-            balancer: RefCell::new(balancer),
-        }
-    }
-
-    fn pick(&self, prompt: Option<&Prompt<'_>>, rng: &mut Rng) -> Option<Pick> {
-        let mut load = [0; MAX_TARGETS];
-        let mut known = true;
-        for (load, target) in load.iter_mut().zip(&self.targets) {
-            let in_flight = target.in_flight.read();
-            known &= in_flight.is_some();
-            *load = in_flight.map_or(0, |count| count.try_into().unwrap_or(u32::MAX));
-        }
-        let fleet = Fleet {
-            targets: self.targets.len(),
-            eligible: TargetSet::first(self.targets.len()),
-            load: known.then_some(&load),
-        };
-        self.balancer.borrow_mut().pick(&fleet, prompt, rng)
-    }
-
-    fn target(&self, id: TargetId) -> Option<&Target> {
-        self.targets.get(id.index())
-    }
-}
-
-impl Target {
-    fn count(&self, reason: Reason, route: &Route) {
-        let Some(place) = self.decisions.get(reason as usize) else {
-            return;
-        };
-        let counter = place.get().unwrap_or_else(|| {
-            let labels = [
-                ("route", route.name.as_str()),
-                ("target", &self.name),
-                ("reason", reason.as_str()),
-            ];
-            Counter::define("rolter_decisions", &labels)
-        });
-        place.set(Some(counter));
-        counter.increment();
     }
 }
 

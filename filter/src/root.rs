@@ -28,7 +28,7 @@ impl RootContext for Root {
                 true
             }
             Err(errors) => {
-                for problem in errors.problems() {
+                for problem in errors.0 {
                     log::error!("configuration refused: {problem}");
                 }
                 false

@@ -39,7 +39,7 @@ pub(super) fn least<K: Ord>(
 
 /// Picks the target with the least load, any of them where several have it. Nothing only where the
 /// route has no targets.
-pub fn least_load(fleet: &Fleet<'_>, rng: &mut Rng) -> Option<Pick> {
+pub(super) fn least_load(fleet: &Fleet<'_>, rng: &mut Rng) -> Option<Pick> {
     let target = least(fleet.candidates(), |target| fleet.load(target), rng)?;
     Some(Pick {
         target,

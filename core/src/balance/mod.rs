@@ -1,8 +1,8 @@
 //! Which target a request goes to, and why.
 //!
 //! A pick sees the targets that may be used, their loads and, where the strategy asks for it, how
-//! much of the prompt each of them has. It allocates nothing, and it never picks a target outside
-//! the eligible ones unless there are none at all.
+//! much of the prompt each of them has. Choosing allocates nothing (teaching the tree does), and
+//! never takes a target outside the eligible ones unless there are none at all.
 
 mod cache_aware;
 mod least_load;
@@ -10,14 +10,15 @@ mod round_robin;
 #[cfg(test)]
 mod tests;
 
-pub use cache_aware::{BLOCK_BYTES, CacheAware, Warmth};
-pub use least_load::least_load;
+pub use cache_aware::Margins;
 pub use round_robin::RoundRobin;
 
 use crate::affinity::Tree;
 use crate::prompt::Prompt;
 use crate::target::{TargetId, TargetSet};
+use cache_aware::{Warmth, pick_blind};
 use fastrand::Rng;
+use least_load::least_load;
 
 /// The targets of a route as they are at the moment of a pick.
 #[derive(Clone, Copy, Debug)]
@@ -72,16 +73,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All reasons, in the order of their declaration.
-    pub const ALL: [Self; 6] = [
-        Self::Affinity,
-        Self::Spill,
-        Self::Miss,
-        Self::NoPrompt,
-        Self::LeastLoad,
-        Self::RoundRobin,
-    ];
-
     /// The name in metrics and headers.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -104,11 +95,11 @@ pub enum Balancer {
     /// Prefix affinity within the margins of the load guard.
     CacheAware {
         /// The margins.
-        margins: CacheAware,
+        margins: Margins,
         /// Who has which prompts.
         tree: Tree,
     },
-    /// See [`least_load`].
+    /// The fewest requests in flight; any of them where several have it.
     LeastLoad,
     /// See [`RoundRobin`].
     RoundRobin(RoundRobin),
@@ -131,7 +122,7 @@ impl Balancer {
         match (self, prompt) {
             (Self::LeastLoad, _) => least_load(fleet, rng),
             (Self::RoundRobin(turns), _) => turns.pick(fleet),
-            (Self::CacheAware { tree, .. }, None) => CacheAware::pick_blind(fleet, tree, rng),
+            (Self::CacheAware { tree, .. }, None) => pick_blind(fleet, tree, rng),
             (Self::CacheAware { margins, tree }, Some(prompt)) => {
                 let model = prompt.model.as_deref().unwrap_or_default().as_bytes();
                 let found = tree.find(model, &prompt.text);

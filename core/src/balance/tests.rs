@@ -1,4 +1,6 @@
-use super::{BLOCK_BYTES, Balancer, CacheAware, Fleet, Reason, RoundRobin, least_load};
+use super::cache_aware::BLOCK_BYTES;
+use super::least_load::least_load;
+use super::{Balancer, Fleet, Margins, Reason, RoundRobin};
 use crate::affinity::{Limits, Tree};
 use crate::prompt::Prompt;
 use crate::target::{TargetId, TargetSet};
@@ -43,7 +45,7 @@ fn cache_aware(targets: usize, given: &[(u16, &str)]) -> Balancer {
         tree.observe(b"m", text.as_bytes(), TargetId(*target), &found);
     }
     Balancer::CacheAware {
-        margins: CacheAware::default(),
+        margins: Margins::default(),
         tree,
     }
 }
@@ -307,12 +309,6 @@ fn a_route_without_targets_picks_nothing() {
     }
 }
 
-#[test]
-fn every_reason_has_a_name_of_its_own() {
-    let names: std::collections::BTreeSet<_> = Reason::ALL.iter().map(|r| r.as_str()).collect();
-    assert_eq!(names.len(), Reason::ALL.len());
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -333,7 +329,7 @@ proptest! {
         let candidates: Vec<usize> = (0..load.len())
             .filter(|&t| fleet.eligible.is_empty() || fleet.eligible.contains(id(t)))
             .collect();
-        // Odd lengths, so that none is exactly a block from another.
+        // Multiples of 55, so that none is exactly a block from another.
         let has = |t: usize| (blocks[t] * 55).min(whole.len());
         let given: Vec<(u16, &str)> =
             (0..load.len()).map(|t| (id(t).0, &whole[..has(t)])).collect();

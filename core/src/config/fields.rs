@@ -29,31 +29,13 @@ impl fmt::Display for Problem {
 }
 
 /// All that is wrong with a document, in the order of reading.
-#[derive(Debug, Default)]
-pub struct Errors(RefCell<Vec<Problem>>);
-
-impl Errors {
-    /// The problems found.
-    pub fn problems(&self) -> Vec<Problem> {
-        self.0.borrow().clone()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
-    }
-
-    pub(super) fn add(&self, path: &str, what: impl Into<String>) {
-        self.0.borrow_mut().push(Problem {
-            path: path.to_owned(),
-            what: what.into(),
-        });
-    }
-}
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Errors(pub Vec<Problem>);
 
 impl fmt::Display for Errors {
     /// One problem a line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.0.borrow().iter().enumerate() {
+        for (index, problem) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { "\n" };
             write!(f, "{separator}{problem}")?;
         }
@@ -63,37 +45,60 @@ impl fmt::Display for Errors {
 
 impl std::error::Error for Errors {}
 
+/// Where the readers of a document report what is wrong.
+#[derive(Default)]
+pub(super) struct Report(RefCell<Vec<Problem>>);
+
+impl Report {
+    fn add(&self, path: &str, what: impl Into<String>) {
+        self.0.borrow_mut().push(Problem {
+            path: path.to_owned(),
+            what: what.into(),
+        });
+    }
+
+    /// The value that was read, if nothing was wrong with it.
+    pub(super) fn verdict<T>(self, value: T) -> Result<T, Errors> {
+        let problems = self.0.into_inner();
+        if problems.is_empty() {
+            Ok(value)
+        } else {
+            Err(Errors(problems))
+        }
+    }
+}
+
 /// The fields of one object. Keys that nobody asked for are reported when it is dropped.
 pub(super) struct Fields<'a> {
     path: String,
     /// Nothing where the value is no object, which was reported.
     map: Option<&'a Map<String, Value>>,
     known: RefCell<Vec<&'static str>>,
-    errors: &'a Errors,
+    report: &'a Report,
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn root(document: &'a Value, errors: &'a Errors) -> Self {
-        Self::new(String::new(), document, errors)
+    pub(super) fn root(document: &'a Value, report: &'a Report) -> Self {
+        Self::new(String::new(), document, report)
     }
 
-    fn new(path: String, value: &'a Value, errors: &'a Errors) -> Self {
+    fn new(path: String, value: &'a Value, report: &'a Report) -> Self {
         let fields = Self {
             path,
             map: value.as_object(),
             known: RefCell::default(),
-            errors,
+            report,
         };
         if fields.map.is_none() {
             let what = format!("{} is no object; write `key: value` pairs", kind(value));
-            errors.add(&fields.path, what);
+            report.add(&fields.path, what);
         }
         fields
     }
 
     /// Reports a problem with a field or with something inside it.
     pub(super) fn add(&self, key: &str, what: impl Into<String>) {
-        self.errors.add(&self.path_of(key), what);
+        self.report.add(&self.path_of(key), what);
     }
 
     /// Whether the field is there. Null is as good as absent.
@@ -227,7 +232,7 @@ impl<'a> Fields<'a> {
     /// An object, where there is one.
     pub(super) fn object(&self, key: &'static str) -> Option<Fields<'a>> {
         let value = self.get(key)?;
-        Some(Fields::new(self.path_of(key), value, self.errors))
+        Some(Fields::new(self.path_of(key), value, self.report))
     }
 
     /// The objects of a list that must have some.
@@ -237,7 +242,7 @@ impl<'a> Fields<'a> {
     ) -> impl Iterator<Item = Fields<'a>> + use<'_, 'a> {
         self.require_some(key);
         self.list(key, "write a list")
-            .map(|(path, value)| Fields::new(self.path_of(&path), value, self.errors))
+            .map(|(path, value)| Fields::new(self.path_of(&path), value, self.report))
     }
 
     fn list(

@@ -2,7 +2,7 @@
 
 /// The conditions of a route. All that are given must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Match {
+pub struct Conditions {
     /// Any of these hosts; empty: every host. Ports do not count, nor does case.
     pub hosts: Vec<Pattern>,
     /// How the path begins.
@@ -13,7 +13,7 @@ pub struct Match {
     pub route_name: Option<String>,
 }
 
-impl Default for Match {
+impl Default for Conditions {
     /// Every request.
     fn default() -> Self {
         Self {
@@ -25,32 +25,29 @@ impl Default for Match {
     }
 }
 
-impl Match {
+impl Conditions {
     /// Whether the conditions on what is known from the headers hold.
     pub fn head(&self, host: &[u8], path: &[u8], route_name: Option<&[u8]>) -> bool {
         path.starts_with(self.path_prefix.as_bytes())
             && (self.hosts.is_empty() || {
-                let host = without_port(host).to_ascii_lowercase();
-                self.hosts.iter().any(|pattern| pattern.matches(&host))
+                let host = without_port(host);
+                let fits = |pattern: &Pattern| pattern.matches(host, <[u8]>::eq_ignore_ascii_case);
+                self.hosts.iter().any(fits)
             })
             && self.route_name.as_ref().is_none_or(|name| {
                 route_name.is_some_and(|route_name| route_name == name.as_bytes())
             })
     }
 
-    /// Whether the condition on the model holds. A model that is not known fits every condition:
-    /// a request that cannot be read must still go somewhere.
-    pub fn model(&self, model: Option<&str>) -> bool {
-        let Some(model) = model else { return true };
-        self.models.is_empty()
-            || self
-                .models
-                .iter()
-                .any(|pattern| pattern.matches(model.as_bytes()))
+    /// Whether the condition on the model holds.
+    pub fn model(&self, model: &str) -> bool {
+        let fits = |pattern: &Pattern| pattern.matches(model.as_bytes(), |a, b| a == b);
+        self.models.is_empty() || self.models.iter().any(fits)
     }
 }
 
-fn without_port(host: &[u8]) -> &[u8] {
+/// A host as it is compared: ports do not count.
+pub(super) fn without_port(host: &[u8]) -> &[u8] {
     let digits = host
         .iter()
         .rev()
@@ -86,12 +83,19 @@ impl Pattern {
         })
     }
 
-    /// Whether the whole of `text` fits.
-    pub fn matches(&self, text: &[u8]) -> bool {
-        match (&self.tail, text.strip_prefix(self.head.as_bytes())) {
-            (_, None) => false,
-            (None, Some(rest)) => rest.is_empty(),
-            (Some(tail), Some(rest)) => rest.ends_with(tail.as_bytes()),
-        }
+    /// Whether the whole of `text` fits, piece by piece the same as the pattern's.
+    pub fn matches(&self, text: &[u8], same: impl Fn(&[u8], &[u8]) -> bool) -> bool {
+        let Some((head, rest)) = text.split_at_checked(self.head.len()) else {
+            return false;
+        };
+        let tail = match &self.tail {
+            Some(tail) => rest
+                .len()
+                .checked_sub(tail.len())
+                .and_then(|at| rest.get(at..)),
+            None => Some(rest),
+        };
+        let wanted = self.tail.as_deref().unwrap_or_default();
+        same(head, self.head.as_bytes()) && tail.is_some_and(|tail| same(tail, wanted.as_bytes()))
     }
 }

@@ -9,19 +9,20 @@ mod matching;
 mod tests;
 
 pub use fields::{Errors, Problem};
-pub use matching::{Match, Pattern};
+use matching::without_port;
+pub use matching::{Conditions, Pattern};
 
-use crate::balance::CacheAware;
+use crate::balance::Margins;
 use crate::target::MAX_TARGETS;
-use fields::Fields;
+use fields::{Fields, Report};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The whole document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Request bodies up to this many bytes are read. 1 MiB by default, as Envoy's own buffer
-    /// limit, which must not be lower.
+    /// Request bodies up to this many bytes are read; 1 MiB by default. Envoy has to hold so much,
+    /// and as much more as it reads from a connection at once.
     pub max_request_bytes: usize,
     /// Whether answers carry `x-rolter-target` and `x-rolter-decision`.
     pub debug_headers: bool,
@@ -46,7 +47,7 @@ pub struct Route {
     /// Its name in metrics.
     pub name: String,
     /// Which requests it is for.
-    pub matches: Match,
+    pub conditions: Conditions,
     /// How a target is chosen.
     pub strategy: Strategy,
     /// Indices into [`Config::providers`], at least one, each at most once.
@@ -59,7 +60,7 @@ pub enum Strategy {
     /// The target that has the prompt's prefix, within the margins of the load guard.
     CacheAware {
         /// The margins.
-        margins: CacheAware,
+        margins: Margins,
         /// Distinct bytes of prompts that are remembered for a target.
         max_nodes: usize,
     },
@@ -75,14 +76,14 @@ impl Config {
     /// # Errors
     /// That it is not JSON, or all problems that the document has.
     pub fn parse(json: &[u8]) -> Result<Self, Errors> {
-        match serde_json::from_slice(json) {
-            Ok(document) => Self::from_document(&document),
-            Err(error) => {
-                let errors = Errors::default();
-                errors.add("", format!("the configuration is not JSON: {error}"));
-                Err(errors)
-            }
-        }
+        let document = serde_json::from_slice(json).map_err(|error| {
+            let what = format!("the configuration is not JSON: {error}");
+            Errors(vec![Problem {
+                path: String::new(),
+                what,
+            }])
+        })?;
+        Self::from_document(&document)
     }
 
     /// Reads a document that came in another form.
@@ -90,13 +91,9 @@ impl Config {
     /// # Errors
     /// All problems that the document has.
     pub fn from_document(document: &Value) -> Result<Self, Errors> {
-        let errors = Errors::default();
-        let config = read(&Fields::root(document, &errors));
-        if errors.is_empty() {
-            Ok(config)
-        } else {
-            Err(errors)
-        }
+        let report = Report::default();
+        let config = read(&Fields::root(document, &report));
+        report.verdict(config)
     }
 }
 
@@ -127,7 +124,7 @@ fn read(document: &Fields<'_>) -> Config {
         .enumerate()
         .map(|(index, route)| Route {
             name: route.unique_name(&mut route_names, index),
-            matches: read_match(&route),
+            conditions: read_conditions(&route),
             strategy: read_strategy(&route),
             targets: read_targets(&route, &names),
         })
@@ -140,18 +137,19 @@ fn read(document: &Fields<'_>) -> Config {
     }
 }
 
-fn read_match(route: &Fields<'_>) -> Match {
+fn read_conditions(route: &Fields<'_>) -> Conditions {
     let Some(fields) = route.object("match") else {
-        return Match::default();
+        return Conditions::default();
     };
     let path_prefix = fields.string("path_prefix").unwrap_or("/");
     if !path_prefix.starts_with('/') {
         fields.add("path_prefix", "a path begins with \"/\"");
     }
-    let patterns = |key| {
+    let patterns = |key, normal: fn(&[u8]) -> &[u8]| {
         fields
             .strings(key)
             .filter_map(|(path, text)| {
+                let text = str::from_utf8(normal(text.as_bytes())).unwrap_or(text);
                 let pattern = Pattern::new(text);
                 if pattern.is_none() {
                     fields.add(&path, "a pattern has one \"*\" at most, and is not empty");
@@ -160,30 +158,31 @@ fn read_match(route: &Fields<'_>) -> Match {
             })
             .collect()
     };
-    Match {
-        hosts: patterns("hosts"),
+    Conditions {
+        hosts: patterns("hosts", without_port),
         path_prefix: path_prefix.to_owned(),
-        models: patterns("models"),
+        models: patterns("models", |model| model),
         route_name: fields.string("route_name").map(str::to_owned),
     }
 }
 
 fn read_strategy(route: &Fields<'_>) -> Strategy {
     let options = route.object("cache_aware");
-    let strategies = ["cache_aware", "least_load", "round_robin"];
-    let strategy = match route.one_of("strategy", &strategies) {
+    // Read for its mistakes even where another strategy makes no use of it.
+    let cache_aware = read_cache_aware(options.as_ref());
+    let strategy = match route.one_of("strategy", &["cache_aware", "least_load", "round_robin"]) {
         "least_load" => Strategy::LeastLoad,
         "round_robin" => Strategy::RoundRobin,
-        _ => read_cache_aware(options.as_ref()),
+        _ => return cache_aware,
     };
-    if options.is_some() && !matches!(strategy, Strategy::CacheAware { .. }) {
+    if options.is_some() {
         route.add("cache_aware", "has no effect with this strategy; remove it");
     }
     strategy
 }
 
 fn read_cache_aware(options: Option<&Fields<'_>>) -> Strategy {
-    let defaults = CacheAware::default();
+    let defaults = Margins::default();
     let max_nodes = 1_000_000;
     match options {
         None => Strategy::CacheAware {
@@ -191,7 +190,7 @@ fn read_cache_aware(options: Option<&Fields<'_>>) -> Strategy {
             max_nodes,
         },
         Some(fields) => Strategy::CacheAware {
-            margins: CacheAware {
+            margins: Margins {
                 threshold: fields.number("threshold", 0.0..=1.0, defaults.threshold),
                 balance_abs: fields.integer("balance_abs", 0..=1_000_000, defaults.balance_abs),
                 balance_rel: fields.number("balance_rel", 1.0..=1e6, defaults.balance_rel),

@@ -71,13 +71,17 @@ impl Setup {
     }
 
     /// With a value at a place of the filter's configuration, as in `/routes/0/strategy`.
+    ///
+    /// # Panics
+    /// On the start, where the configuration has no such place.
     #[must_use]
     pub fn with(self, pointer: &'static str, value: impl Into<Value>) -> Self {
         let value = value.into();
         self.configure(move |config| {
             let (parent, key) = pointer.rsplit_once('/').unwrap_or_default();
-            if let Some(parent) = config.pointer_mut(parent) {
-                parent[key] = value;
+            match config.pointer_mut(parent) {
+                Some(parent) => parent[key] = value,
+                None => panic!("the configuration has nothing at {parent:?}"),
             }
         })
     }
