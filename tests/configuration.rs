@@ -4,7 +4,7 @@ use e2e::{Caller, all_released, setup, start, text};
 use fleet::{envoy_binary, module};
 use serde_json::{Value, json};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 const DOCUMENTED: &str = include_str!("../envoy/envoy.yaml");
@@ -153,10 +153,4 @@ async fn neither_prompts_nor_keys_are_logged() {
     let log = fleet.log();
     assert!(log.contains(e2e::CHAT), "{log}");
     assert!(!log.contains("secret"), "{log}");
-}
-
-#[test]
-fn the_module_is_at_most_a_megabyte() {
-    let module: PathBuf = module().unwrap();
-    assert!(fs::metadata(module).unwrap().len() <= 1 << 20);
 }

@@ -1,6 +1,7 @@
 //! A client: asks, reads the stream, holds the answer against what it must be.
 
 use crate::traffic::Task;
+use engine_sim::TOKEN_BYTES;
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 use std::fmt;
@@ -8,8 +9,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
 const PATH: &str = "/v1/chat/completions";
-/// Bytes of text in a token of the engines.
-const TOKEN_BYTES: usize = 4;
 /// Longer than any request of this traffic should ever take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -186,7 +185,7 @@ impl Events {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole event, but for the last one.
+    /// The next whole event. The closing `[DONE]` is none; it sets `done`.
     fn next(&mut self) -> Option<Result<Value, Failure>> {
         loop {
             let end = self.buffer.iter().position(|&byte| byte == b'\n')?;

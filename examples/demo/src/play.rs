@@ -53,8 +53,6 @@ pub enum Progress {
 pub struct Outcome {
     /// The strategy.
     pub strategy: Strategy,
-    /// From the first request to the end of the last.
-    pub took: Duration,
     /// How many requests there were to make.
     pub requests: usize,
     /// Time to first token of each right answer, shortest first.
@@ -158,7 +156,6 @@ pub async fn play(
         let what = format!("the traffic is not over after {} s", PATIENCE.as_secs());
         io::Error::new(io::ErrorKind::TimedOut, what)
     })?;
-    let took = start.elapsed();
     clients.join_all().await;
 
     let failures = results.extract_if(.., |result| result.is_err());
@@ -167,7 +164,6 @@ pub async fn play(
     first_tokens.sort_unstable();
     Ok(Outcome {
         strategy,
-        took,
         requests: traffic.requests(),
         first_tokens,
         failures,

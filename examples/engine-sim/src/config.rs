@@ -22,7 +22,8 @@ pub struct EngineConfig {
     pub decode_time_per_token: Duration,
     /// The most requests that run (prefill or decode) at once.
     pub max_batch: usize,
-    /// The most requests that wait for a place; beyond it, an engine answers 503.
+    /// The most requests that wait for a place; beyond it, an engine answers 503. Every request
+    /// waits for a moment, so none is served without room for one.
     pub max_waiting: usize,
     /// The length of an answer, in tokens, when the request names none.
     pub default_max_tokens: usize,

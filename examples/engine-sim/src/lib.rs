@@ -48,3 +48,4 @@ pub use faults::{Fault, UnknownFault};
 pub use receive::body_hash;
 pub use scheduler::Finished;
 pub use state::{RecordedRequest, Stats};
+pub use tokens::TOKEN_BYTES;

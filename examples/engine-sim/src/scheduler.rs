@@ -25,7 +25,7 @@ const STEP_TOKENS: usize = 512;
 pub struct Finished {
     /// Answers of the engine's own length.
     pub stop: u64,
-    /// Answers that reached the length that the request asked for.
+    /// Answers that reached the length that the request asked for, or the end of the context.
     pub length: u64,
     /// Requests whose client left before the end, waiting or running.
     pub abort: u64,

@@ -7,7 +7,7 @@
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 /// Bytes of text in one token.
-pub(crate) const TOKEN_BYTES: usize = 4;
+pub const TOKEN_BYTES: usize = 4;
 
 /// The id of one token in the engine's vocabulary.
 pub(crate) type TokenId = u32;
