@@ -1,6 +1,6 @@
 //! The configuration as Envoy takes it.
 
-use e2e::{Caller, all_released, setup, start, text};
+use e2e::{Caller, all_released, hang, say, setup, start, text};
 use fleet::{envoy_binary, module};
 use serde_json::{Value, json};
 use std::fs;
@@ -153,4 +153,43 @@ async fn neither_prompts_nor_keys_are_logged() {
     let log = fleet.log();
     assert!(log.contains(e2e::CHAT), "{log}");
     assert!(!log.contains("secret"), "{log}");
+}
+
+#[tokio::test]
+async fn a_new_configuration_keeps_what_was_learnt_and_fails_no_request() {
+    let mut fleet = start(setup(3, 1)).await;
+    let caller = Caller::concurrent(&fleet);
+    let prompts: Vec<String> = (0..6).map(|n| text(&format!("prompt {n}"), 16)).collect();
+    let mut homes = Vec::new();
+    for prompt in &prompts {
+        homes.push(caller.say(prompt).await.engine);
+    }
+    // Requests under an old configuration keep it alive.
+    let hung = hang(&caller, &fleet, &homes[0], &say(&prompts[0]), 1).await;
+    let held = |stats: &fleet::Stats| stats.filter("rolter_tree_text_bytes", &[]);
+    let before = held(&fleet.stats_when(|stats| held(stats) > 6_000).await.unwrap());
+    for threshold in [0.4, 0.5, 0.6, 0.7] {
+        fleet
+            .reconfigure(|config| {
+                config["routes"][0]["cache_aware"]["threshold"] = threshold.into()
+            })
+            .await
+            .unwrap();
+        for (prompt, home) in prompts.iter().zip(&homes) {
+            let answer = caller.say(prompt).await;
+            assert_eq!(answer.pick(), (home.as_str(), "affinity"), "{threshold}");
+        }
+    }
+    drop(hung);
+    all_released(&fleet).await;
+    tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+    assert_eq!(
+        held(&fleet.stats().await.unwrap()),
+        before,
+        "one tree, counted once"
+    );
+    assert_eq!(
+        fleet.stats().await.unwrap().envoy("wasm.rolter.vm_reload"),
+        0
+    );
 }

@@ -6,18 +6,24 @@
 use prost::Message;
 use prost_types::value::Kind;
 use prost_types::{Struct, Value as ProtoValue};
-use rolter_core::config::{Config, Errors};
+use rolter_core::config::{Config, Errors, Problem};
 use serde_json::{Number, Value};
 
 /// Reads the configuration in whichever form it came.
 pub(crate) fn read(bytes: &[u8]) -> Result<Config, Errors> {
     // JSON is tried first: no message is JSON, while some JSON might pass for a message.
-    if serde_json::from_slice::<Value>(bytes).is_err()
-        && let Ok(document) = Struct::decode(bytes)
-    {
-        return Config::from_document(&object(document));
+    if let Ok(document) = serde_json::from_slice(bytes) {
+        return Config::read(&document);
     }
-    Config::parse(bytes)
+    match Struct::decode(bytes) {
+        Ok(document) => Config::read(&object(document)),
+        Err(error) => Err(Errors(vec![Problem {
+            path: String::new(),
+            what: format!(
+                "the configuration is neither JSON text nor a Struct that can be read ({error})"
+            ),
+        }])),
+    }
 }
 
 fn object(document: Struct) -> Value {

@@ -6,6 +6,7 @@
 //! | `request` | one a request: when to wait, when to decide, when it is over |
 //! | `plugin` | what the requests of a worker share: the route of each, and where it counts |
 //! | `route` | a route at work: targets, balancer, numbers |
+//! | `trees` | what routes have learnt, which outlives a configuration |
 //! | `metrics` | the numbers in Envoy's stats |
 //! | `configuration` | the forms in which Envoy hands over a document |
 //! | `host` | Envoy's calls, without the SDK's panics |
@@ -29,6 +30,7 @@ mod plugin;
 mod request;
 mod root;
 mod route;
+mod trees;
 
 proxy_wasm::main! {{
     proxy_wasm::set_log_level(proxy_wasm::types::LogLevel::Info);

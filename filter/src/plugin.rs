@@ -5,14 +5,11 @@ use crate::metrics::Histogram;
 use crate::route::{Route, Target};
 use fastrand::Rng;
 use rolter_core::balance::Pick;
-use rolter_core::config::{Config, Strategy};
+use rolter_core::config::Config;
 use rolter_core::prompt::Prompt;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
-
-/// What the affinity trees of one worker may take together, in bytes: half of what a VM may use.
-const TREES_MEMORY: usize = 512 << 20;
 
 pub(crate) struct Plugin {
     pub(crate) max_request_bytes: usize,
@@ -50,12 +47,6 @@ pub(crate) struct Routed {
 
 impl Plugin {
     pub(crate) fn new(config: &Config) -> Self {
-        let trees = config
-            .routes
-            .iter()
-            .filter(|route| matches!(route.strategy, Strategy::CacheAware { .. }))
-            .count();
-        let max_memory = TREES_MEMORY / trees.max(1);
         let mut rng = Rng::new();
         Self {
             max_request_bytes: config.max_request_bytes,
@@ -67,7 +58,7 @@ impl Plugin {
             routes: config
                 .routes
                 .iter()
-                .map(|route| Route::new(route, config, max_memory, &mut rng))
+                .map(|route| Route::new(route, config, &mut rng))
                 .collect(),
             deciding: Histogram::define("rolter_decision_microseconds", &[]),
             rng: RefCell::new(rng),
@@ -148,13 +139,6 @@ impl Plugin {
         let elapsed = host::now_micros().saturating_sub(start);
         self.deciding.record(elapsed);
         Some(routed)
-    }
-
-    /// Brings Envoy's stats up to date with what the trees hold.
-    pub(crate) fn report(&self) {
-        for route in &self.routes {
-            route.report();
-        }
     }
 
     fn candidates<'a>(&'a self, head: &'a Head) -> impl Iterator<Item = (usize, &'a Route)> {

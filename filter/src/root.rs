@@ -2,7 +2,7 @@
 
 use crate::plugin::Plugin;
 use crate::request::Request;
-use crate::{configuration, host};
+use crate::{configuration, host, trees};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 use std::rc::Rc;
@@ -18,6 +18,14 @@ pub(crate) struct Root {
 }
 
 impl Context for Root {}
+
+impl Drop for Root {
+    /// What this plugin alone has remembered is not told any longer.
+    fn drop(&mut self) {
+        self.plugin = None;
+        trees::report();
+    }
+}
 
 impl RootContext for Root {
     fn on_configure(&mut self, _size: usize) -> bool {
@@ -37,9 +45,7 @@ impl RootContext for Root {
     }
 
     fn on_tick(&mut self) {
-        if let Some(plugin) = &self.plugin {
-            plugin.report();
-        }
+        trees::report();
     }
 
     fn create_http_context(&self, _context_id: u32) -> Option<Box<dyn HttpContext>> {

@@ -40,6 +40,14 @@ impl Node {
         }
     }
 
+    /// Removes a child, and room that many of them needed once.
+    pub(super) fn remove_child(&mut self, id: NodeId) {
+        self.children.retain(|&(_, child)| child != id);
+        if self.children.capacity() > 4 * self.children.len() {
+            self.children.shrink_to(2 * self.children.len());
+        }
+    }
+
     fn place_of(&self, first: u8) -> Result<usize, usize> {
         self.children
             .binary_search_by_key(&first, |&(byte, _)| byte)

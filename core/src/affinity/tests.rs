@@ -169,6 +169,23 @@ fn who_was_given_many_short_prompts_pays_for_their_memory() {
 }
 
 #[test]
+fn lower_limits_hold_at_once() {
+    let mut tree = tree(usize::MAX);
+    for number in 0..100 {
+        observe(&mut tree, &format!("{number:02} and so on"), A);
+        observe(&mut tree, &format!("{number:02} and so on"), B);
+    }
+    let max_memory = tree.usage().memory / 4;
+    tree.set_limits(Limits {
+        max_nodes: 600,
+        max_memory,
+    });
+    assert!(tree.held(A) <= 600 && tree.held(B) <= 600);
+    assert!(tree.usage().memory <= max_memory);
+    assert!(tree.usage().prompts > 10);
+}
+
+#[test]
 fn models_with_names_beyond_belief_are_not_learnt() {
     let mut tree = tree(usize::MAX);
     for (length, learnt) in [(256, 5), (257, 0)] {

@@ -132,8 +132,20 @@ impl Tree {
         let end = self.end_of(place, text);
         self.hold(end, target);
         self.record(end, target);
-        while self.held(target) > self.limits.max_nodes && self.evict_oldest(target) {}
-        while self.memory() > self.limits.max_memory && self.evict_from_fullest() {}
+        self.shrink(target);
+    }
+
+    /// How much the tree may hold.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Changes how much the tree may hold. What is too much goes at once.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+        for target in (0..).map(TargetId).take(self.held.len()) {
+            self.shrink(target);
+        }
     }
 
     /// Drops all that the target holds, in time proportional to that.
@@ -262,6 +274,12 @@ impl Tree {
         }
     }
 
+    /// Evicts until the target, and the tree with it, are within the limits.
+    fn shrink(&mut self, target: TargetId) {
+        while self.held(target) > self.limits.max_nodes && self.evict_oldest(target) {}
+        while self.memory() > self.limits.max_memory && self.evict_from_fullest() {}
+    }
+
     fn evict_oldest(&mut self, target: TargetId) -> bool {
         let oldest = self.prompts.oldest(target);
         if let Some((prompt, node)) = oldest {
@@ -325,7 +343,7 @@ impl Tree {
         self.changes += 1;
         self.text -= node.label.len();
         match self.node_mut(node.parent) {
-            Some(parent) => parent.children.retain(|&(_, child)| child != id),
+            Some(parent) => parent.remove_child(id),
             None => {
                 self.roots.remove(&node.label);
             }

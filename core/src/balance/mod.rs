@@ -19,6 +19,8 @@ use crate::target::{TargetId, TargetSet};
 use cache_aware::{Warmth, pick_blind};
 use fastrand::Rng;
 use least_load::least_load;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// The targets of a route as they are at the moment of a pick.
 #[derive(Clone, Copy, Debug)]
@@ -87,17 +89,13 @@ impl Reason {
 }
 
 /// A strategy with its state, for one route.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "there is one a route, and it stays"
-)]
 pub enum Balancer {
     /// Prefix affinity within the margins of the load guard.
     CacheAware {
         /// The margins.
         margins: Margins,
-        /// Who has which prompts.
-        tree: Tree,
+        /// Who has which prompts. Shared, so that what was learnt can outlive a configuration.
+        tree: Rc<RefCell<Tree>>,
     },
     /// The fewest requests in flight; any of them where several have it.
     LeastLoad,
@@ -122,12 +120,13 @@ impl Balancer {
         match (self, prompt) {
             (Self::LeastLoad, _) => least_load(fleet, rng),
             (Self::RoundRobin(turns), _) => turns.pick(fleet),
-            (Self::CacheAware { tree, .. }, None) => pick_blind(fleet, tree, rng),
+            (Self::CacheAware { tree, .. }, None) => pick_blind(fleet, &tree.borrow(), rng),
             (Self::CacheAware { margins, tree }, Some(prompt)) => {
                 let model = prompt.model.as_deref().unwrap_or_default().as_bytes();
+                let mut tree = tree.borrow_mut();
                 let found = tree.find(model, &prompt.text);
                 let warmth = Warmth {
-                    tree,
+                    tree: &tree,
                     found: &found,
                     text_len: prompt.text.len(),
                 };

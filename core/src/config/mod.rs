@@ -71,34 +71,19 @@ pub enum Strategy {
 }
 
 impl Config {
-    /// Reads a document in JSON.
-    ///
-    /// # Errors
-    /// That it is not JSON, or all problems that the document has.
-    pub fn parse(json: &[u8]) -> Result<Self, Errors> {
-        let document = serde_json::from_slice(json).map_err(|error| {
-            let what = format!("the configuration is not JSON: {error}");
-            Errors(vec![Problem {
-                path: String::new(),
-                what,
-            }])
-        })?;
-        Self::from_document(&document)
-    }
-
-    /// Reads a document that came in another form.
+    /// Reads a document.
     ///
     /// # Errors
     /// All problems that the document has.
-    pub fn from_document(document: &Value) -> Result<Self, Errors> {
+    pub fn read(document: &Value) -> Result<Self, Errors> {
         let report = Report::default();
-        let config = read(&Fields::root(document, &report));
+        let config = read_config(&Fields::root(document, &report));
         report.verdict(config)
     }
 }
 
 /// What is wrong is reported and a default takes its place, so that the reading goes on.
-fn read(document: &Fields<'_>) -> Config {
+fn read_config(document: &Fields<'_>) -> Config {
     let mut names = BTreeMap::new();
     let providers: Vec<Provider> = document
         .objects("providers")
@@ -144,6 +129,12 @@ fn read_conditions(route: &Fields<'_>) -> Conditions {
     let path_prefix = fields.string("path_prefix").unwrap_or("/");
     if !path_prefix.starts_with('/') {
         fields.add("path_prefix", "a path begins with \"/\"");
+    }
+    if path_prefix.contains(['*', '?', '#']) {
+        fields.add(
+            "path_prefix",
+            "write the beginning of a path, without pattern or query",
+        );
     }
     let patterns = |key, normal: fn(&[u8]) -> &[u8]| {
         fields

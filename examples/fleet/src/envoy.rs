@@ -28,16 +28,16 @@ exit $status
 
 pub(crate) struct Envoy {
     process: Child,
+    /// With the bootstrap, the filter's part and the log.
     directory: TempDir,
     pub(crate) listener: SocketAddr,
     pub(crate) admin: SocketAddr,
 }
 
 impl Envoy {
-    pub(crate) async fn start(bootstrap: &str, workers: usize) -> io::Result<Self> {
-        let directory = tempfile::tempdir()?;
+    /// Starts in a folder that has the bootstrap, as `envoy.json`, and all that it refers to.
+    pub(crate) async fn start(directory: TempDir, workers: usize) -> io::Result<Self> {
         let file = |name: &str| directory.path().join(name);
-        fs::write(file("envoy.json"), bootstrap)?;
         let log = File::create(file("log"))?;
         let mut process = Command::new("sh")
             .args(["-c", RUN_UNTIL_STDIN_CLOSES, "envoy"])
@@ -76,6 +76,13 @@ impl Envoy {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// Puts a file into the folder, in one move.
+    pub(crate) fn put(&self, name: &str, text: &str) -> io::Result<()> {
+        let draft = self.directory.path().join("draft");
+        fs::write(&draft, text)?;
+        fs::rename(draft, self.directory.path().join(name))
     }
 
     pub(crate) fn log(&self) -> String {

@@ -13,9 +13,11 @@ mod stats;
 pub use envoy::{envoy_binary, module};
 pub use stats::Stats;
 
+use bootstrap::{Bootstrap, FILTER_FILE};
 use engine_sim::{Engine, EngineConfig};
 use envoy::Envoy;
 use serde_json::Value;
+use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -91,6 +93,9 @@ impl Setup {
 pub struct Fleet {
     engines: Vec<Engine>,
     envoy: Envoy,
+    /// The filter's part of Envoy's configuration, and how often it has changed.
+    filter: Value,
+    version: usize,
 }
 
 impl Fleet {
@@ -108,9 +113,39 @@ impl Fleet {
             .iter()
             .map(|engine| (engine.name(), engine.addr()))
             .collect();
-        let bootstrap = bootstrap::bootstrap(&names, setup.listen, setup.configure)?;
-        let envoy = Envoy::start(&bootstrap, setup.workers).await?;
-        Ok(Self { engines, envoy })
+        let folder = tempfile::tempdir()?;
+        let Bootstrap { document, filter } =
+            bootstrap::bootstrap(folder.path(), &names, setup.listen, setup.configure)?;
+        let discovery = bootstrap::discovery(&filter, 0).to_string();
+        fs::write(folder.path().join("envoy.json"), document.to_string())?;
+        fs::write(folder.path().join(FILTER_FILE), discovery)?;
+        let envoy = Envoy::start(folder, setup.workers).await?;
+        Ok(Self {
+            engines,
+            envoy,
+            filter,
+            version: 0,
+        })
+    }
+
+    /// Changes the filter's configuration under way, and waits until Envoy has taken it.
+    ///
+    /// # Errors
+    /// Where Envoy refuses it, or does not answer.
+    pub async fn reconfigure(&mut self, change: impl FnOnce(&mut Value)) -> io::Result<()> {
+        const TAKEN: &str = "extension_config_discovery.http_filter.rolter.config_reload";
+        change(bootstrap::configuration(&mut self.filter)?);
+        self.version += 1;
+        let discovery = bootstrap::discovery(&self.filter, self.version).to_string();
+        let wanted = self.stats().await?.envoy(TAKEN) + 1;
+        self.envoy.put(FILTER_FILE, &discovery)?;
+        let stats = self
+            .stats_when(|stats| stats.envoy(TAKEN) == wanted)
+            .await?;
+        if stats.envoy(TAKEN) != wanted {
+            return Err(io::Error::other("Envoy did not take the configuration"));
+        }
+        Ok(())
     }
 
     /// Where clients send their requests.
