@@ -55,7 +55,7 @@ test-native: build
 
 test-wasm: $(RUST) $(BINDGEN)
 	$(call say,Testing the core as WebAssembly in Node)
-	PATH="$(dir $(BINDGEN)):$$PATH" cargo test -p rolter-core --lib --target wasm32-unknown-unknown
+	PATH="$(dir $(BINDGEN)):$$PATH" cargo test --manifest-path core/Cargo.toml --lib --target wasm32-unknown-unknown
 
 lint: $(RUST)
 	$(call say,Checking format and lints)

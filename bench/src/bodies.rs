@@ -22,32 +22,33 @@ const CHAT: &str = "/v1/chat/completions";
 /// One body of every shape.
 pub fn all() -> Vec<Body> {
     let rng = &mut Rng::with_seed(30);
-    let chat = |shape, messages: Value| Body {
+    let chat = |shape, messages: &[String]| Body {
         shape,
         path: CHAT,
-        json: json!({
-            "model": "meta-llama/Llama-3.1-8B-Instruct",
-            "messages": messages,
-            "temperature": 0.7,
-            "max_tokens": 512,
-            "stream": true,
-        })
-        .to_string(),
+        json: format!(
+            r#"{{"model":"meta-llama/Llama-3.1-8B-Instruct","messages":[{}],"temperature":0.7,"max_tokens":512,"stream":true}}"#,
+            messages.join(",")
+        ),
     };
-    let one = |content: Value| json!([{ "role": "user", "content": content }]);
+    let one = |content: Value| [turn("user", &content)];
     let russian = "Быстрая лиса прыгает через ленивую собаку, и 😀 смеётся. ";
     let foreign: String = russian.chars().cycle().take(TEXT_BYTES / 2).collect();
-    let escaped = chat("escaped", one(json!(foreign.get(..russian.len() * 100))));
+    let escaped = chat("escaped", &one(json!(foreign.get(..russian.len() * 100))));
+    let code = json!(code(rng, TEXT_BYTES));
     vec![
-        chat("message", one(json!(prose(rng, TEXT_BYTES)))),
-        chat("turns", turns(rng, 60)),
-        chat("code", one(json!(code(rng, TEXT_BYTES)))),
-        chat("foreign", one(json!(foreign))),
+        chat("message", &one(json!(prose(rng, TEXT_BYTES)))),
+        chat("turns", &turns(rng, 60)),
+        chat("code", &one(code.clone())),
+        chat(
+            "code first",
+            &[format!(r#"{{"content":{code},"role":"user"}}"#)],
+        ),
+        chat("foreign", &one(json!(foreign))),
         Body {
             json: ascii_only(&escaped.json),
             ..escaped
         },
-        chat("parts", one(parts(rng, 40))),
+        chat("parts", &one(parts(rng, 40))),
         Body {
             shape: "anthropic",
             path: "/v1/messages",
@@ -56,16 +57,21 @@ pub fn all() -> Vec<Body> {
     ]
 }
 
+/// A message, by hand: `json!` would sort its fields, and clients write the role first.
+fn turn(role: &str, content: &Value) -> String {
+    format!(r#"{{"role":"{role}","content":{content}}}"#)
+}
+
 /// A chat body with one message of so many bytes.
 pub fn with_message_of(bytes: usize) -> String {
     let text = prose(&mut Rng::with_seed(4), bytes);
     json!({ "model": "m", "messages": [{ "role": "user", "content": text }] }).to_string()
 }
 
-fn turns(rng: &mut Rng, count: usize) -> Value {
+fn turns(rng: &mut Rng, count: usize) -> Vec<String> {
     let roles = ["user", "assistant"].into_iter().cycle();
     let said = roles.take(count);
-    said.map(|role| json!({ "role": role, "content": prose(rng, TEXT_BYTES / count) }))
+    said.map(|role| turn(role, &json!(prose(rng, TEXT_BYTES / count))))
         .collect()
 }
 
@@ -75,17 +81,16 @@ fn parts(rng: &mut Rng, count: usize) -> Value {
         .collect()
 }
 
-/// `system` comes after the messages that it precedes in the prompt. Put together by hand, because
-/// `json!` sorts the fields.
+/// `system` comes after the messages that it precedes in the prompt.
 fn anthropic(rng: &mut Rng) -> String {
-    let messages = turns(rng, 20);
+    let messages = turns(rng, 20).join(",");
     let system = json!([{
         "type": "text",
         "text": prose(rng, 2_000),
         "cache_control": { "type": "ephemeral" },
     }]);
     format!(
-        r#"{{"model":"claude-sonnet-4-5","max_tokens":1024,"messages":{messages},"system":{system},"stream":true}}"#
+        r#"{{"model":"claude-sonnet-4-5","max_tokens":1024,"messages":[{messages}],"system":{system},"stream":true}}"#
     )
 }
 

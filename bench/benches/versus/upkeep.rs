@@ -5,10 +5,11 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use fastrand::Rng;
 use rolter_bench::prompts::sharing_a_head;
 use rolter_core::affinity::{Limits, Tree};
-use rolter_core::balance::{Balancer, CacheAware, Fleet};
+use rolter_core::balance::{Balancer, Fleet, Margins};
 use rolter_core::prompt::Prompt;
 use rolter_core::target::{TargetId, TargetSet};
 use std::cell::RefCell;
+use std::rc::Rc;
 
 pub(crate) fn bench(criterion: &mut Criterion) {
     forget(criterion);
@@ -86,8 +87,8 @@ fn pick(criterion: &mut Criterion) {
             load: Some(&load),
         };
         let balancer = RefCell::new(Balancer::CacheAware {
-            margins: CacheAware::default(),
-            tree: Tree::new(targets, LIMITS),
+            margins: Margins::default(),
+            tree: Rc::new(RefCell::new(Tree::new(targets, LIMITS))),
         });
         let mut rng = Rng::with_seed(64);
         group.bench_function(BenchmarkId::new("targets", targets), |bencher| {

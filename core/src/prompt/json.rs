@@ -5,6 +5,7 @@
 //! into, commas, colons and names are checked; of what is skipped, quotes and brackets; numbers are
 //! not, since an engine will. No recursion, so depth costs no stack.
 
+use super::block::{closing_quotes, specials};
 use super::unescape::unescape;
 use memchr::memchr;
 
@@ -302,8 +303,25 @@ fn split_string(text: &[u8]) -> Option<(&[u8], &[u8])> {
         if backslashes % 2 == 0 {
             return Some((before, text.get(end + 1..)?));
         }
-        end += 1;
+        end = skip_escaped_quotes(text, end + 1);
     }
+}
+
+/// From behind an escaped quote to the closing one, or as far as quotes and backslashes are dense:
+/// code has so many that a search from one to the next would be slow.
+#[inline(never)]
+fn skip_escaped_quotes(text: &[u8], mut at: usize) -> usize {
+    let mut escaped = false;
+    while let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk)
+        && specials(block) != 0
+    {
+        let closing = closing_quotes(block, &mut escaped);
+        if closing != 0 {
+            return at + closing.trailing_zeros() as usize;
+        }
+        at += block.len();
+    }
+    at
 }
 
 fn is_space(byte: u8) -> bool {

@@ -4,6 +4,7 @@
 //! make unrelated prompts look alike. Whatever cannot be read falls back to the raw bytes of the
 //! body, so every request has a prompt.
 
+mod block;
 mod conversation;
 mod json;
 mod measure;
