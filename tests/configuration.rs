@@ -171,7 +171,7 @@ async fn a_new_configuration_keeps_what_was_learnt_and_fails_no_request() {
     for threshold in [0.4, 0.5, 0.6, 0.7] {
         fleet
             .reconfigure(|config| {
-                config["routes"][0]["cache_aware"]["threshold"] = threshold.into()
+                config["routes"][0]["cache_aware"]["threshold"] = threshold.into();
             })
             .await
             .unwrap();
