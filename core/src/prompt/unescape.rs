@@ -112,15 +112,11 @@ impl Gathered {
 
     #[inline]
     fn push_char(&mut self, character: char) {
-        // All four bytes, since so many at once cost no more than a few.
-        let mut bytes = [0; 4];
-        let length = character.encode_utf8(&mut bytes).len();
-        if let Some(place) = self
-            .bytes
-            .get_mut(self.used..)
-            .and_then(<[u8]>::first_chunk_mut)
-        {
-            *place = bytes;
+        let (bytes, length) = utf8(character);
+        let place = self.bytes.get_mut(self.used..);
+        if let Some(place) = place.and_then(<[u8]>::first_chunk_mut) {
+            // All four, since so many at once cost no more than a few.
+            *place = bytes.to_le_bytes();
             self.used += length;
         }
     }
@@ -211,6 +207,23 @@ fn letter(kind: u8) -> Option<u8> {
         .filter(|&byte| byte != 0)
 }
 
+/// The UTF-8 bytes of a character, the first lowest, and how many they are. In one register: what
+/// `char::encode_utf8` writes byte by byte cannot be read back at once without a stall.
+#[inline]
+fn utf8(character: char) -> (u32, usize) {
+    let code = u32::from(character);
+    let tail = |shift: u32| 0x80 | (code >> shift & 0x3F);
+    match code {
+        0..0x80 => (code, 1),
+        0x80..0x800 => (0xC0 | code >> 6 | tail(0) << 8, 2),
+        0x800..0x1_0000 => (0xE0 | code >> 12 | tail(6) << 8 | tail(0) << 16, 3),
+        _ => (
+            0xF0 | code >> 18 | tail(12) << 8 | tail(6) << 16 | tail(0) << 24,
+            4,
+        ),
+    }
+}
+
 /// Decodes the digits after a `\u`, and the second half of the pair where they are the first.
 #[expect(
     clippy::inline_always,
@@ -273,6 +286,12 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn characters_are_encoded_as_the_standard_has_it(character in any::<char>()) {
+            let (bytes, length) = utf8(character);
+            prop_assert_eq!(&bytes.to_le_bytes()[..length], character.to_string().as_bytes());
+        }
 
         #[test]
         fn no_run_ends_inside_a_character(text in "([a-zé語😀]{0,70}[\n\"\\\\é]{0,3}){0,30}") {
