@@ -290,7 +290,8 @@ mod tests {
         #[test]
         fn characters_are_encoded_as_the_standard_has_it(character in any::<char>()) {
             let (bytes, length) = utf8(character);
-            prop_assert_eq!(&bytes.to_le_bytes()[..length], character.to_string().as_bytes());
+            let expected = character.to_string();
+            prop_assert_eq!(&bytes.to_le_bytes()[..length], expected.as_bytes());
         }
 
         #[test]
