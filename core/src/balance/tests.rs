@@ -188,9 +188,12 @@ fn among_targets_within_a_block_of_the_best_the_least_loaded_is_picked() {
 }
 
 #[test]
-fn a_prompt_of_less_than_a_block_does_not_bind() {
-    let given = [(0, "short")];
-    assert_eq!(decision(&given, &fleet(&[1, 0]), "short"), (1, "miss"));
+fn a_target_within_a_block_of_the_best_needs_enough_of_the_prompt_too() {
+    let given = [(0, "a short prompt")];
+    assert_eq!(
+        decision(&given, &fleet(&[1, 0]), "a short prompt"),
+        (0, "affinity")
+    );
 }
 
 #[test]

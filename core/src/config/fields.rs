@@ -198,7 +198,10 @@ impl<'a> Fields<'a> {
             Entry::Vacant(entry) => {
                 entry.insert(index);
             }
-            Entry::Occupied(_) => self.add("name", format!("{name:?} is taken already")),
+            Entry::Occupied(entry) => {
+                let what = format!("{name:?} is taken by [{}]; names differ", entry.get());
+                self.add("name", what);
+            }
         }
         name.to_owned()
     }
@@ -306,6 +309,9 @@ fn kind(value: &Value) -> String {
         Value::Array(_) => "a list".into(),
         Value::Object(_) => "an object".into(),
         Value::String(text) if text.len() > 64 => "a long text".into(),
+        // As it was written, not as Envoy's YAML reader has it.
+        Value::String(text) if text.parse::<f64>().is_ok() => text.clone(),
+        Value::Number(number) => number.to_string().trim_end_matches(".0").to_owned(),
         short => short.to_string(),
     }
 }

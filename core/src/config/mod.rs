@@ -17,6 +17,7 @@ use crate::target::MAX_TARGETS;
 use fields::{Fields, Report};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// The whole document.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,6 +86,7 @@ impl Config {
 /// What is wrong is reported and a default takes its place, so that the reading goes on.
 fn read_config(document: &Fields<'_>) -> Config {
     let mut names = BTreeMap::new();
+    let mut clusters = BTreeMap::new();
     let providers: Vec<Provider> = document
         .objects("providers")
         .enumerate()
@@ -96,6 +98,16 @@ fn read_config(document: &Fields<'_>) -> Config {
                     "cluster",
                     "a cluster's name has no spaces or control characters",
                 );
+            }
+            match clusters.entry(cluster) {
+                Entry::Vacant(entry) => {
+                    entry.insert(name.clone());
+                }
+                Entry::Occupied(entry) if !cluster.is_empty() => {
+                    let other = entry.get();
+                    provider.add("cluster", format!("{cluster:?} leads to {other:?} already"));
+                }
+                Entry::Occupied(_) => {}
             }
             Provider {
                 name,
@@ -196,7 +208,11 @@ fn read_targets(route: &Fields<'_>, providers: &BTreeMap<String, usize>) -> Vec<
     let mut targets = Vec::new();
     for (path, name) in route.strings("targets") {
         match providers.get(name) {
-            None => route.add(&path, format!("no provider {name:?}")),
+            None => {
+                let known: Vec<&str> = providers.keys().take(8).map(String::as_str).collect();
+                let known = known.join(", ");
+                route.add(&path, format!("no provider {name:?}; there are: {known}"));
+            }
             Some(index) if targets.contains(index) => {
                 route.add(&path, format!("{name:?} is a target of this route already"));
             }

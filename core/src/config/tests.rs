@@ -104,6 +104,16 @@ fn each_mistake_is_told_with_its_path() {
             "providers[0].cluster: a cluster's name has no spaces or control characters",
         ),
         (
+            "/providers",
+            json!([{"name": "a", "cluster": "x"}, {"name": "b", "cluster": "x"}]),
+            "providers[1].cluster: \"x\" leads to \"a\" already",
+        ),
+        (
+            "/routes/0/cache_aware",
+            json!({"balance_abs": "2.5", "max_nodes": -1.0}),
+            "routes[0].cache_aware.balance_abs: 2.5; write a whole number from 0 to 1000000",
+        ),
+        (
             "/providers/0/cluster",
             Value::Null,
             "providers[0].cluster: missing; write the name of an Envoy cluster",
@@ -142,7 +152,7 @@ fn each_mistake_is_told_with_its_path() {
         (
             "/routes/0/targets",
             json!(["a", "vllm-x"]),
-            "routes[0].targets[1]: no provider \"vllm-x\"",
+            "routes[0].targets[1]: no provider \"vllm-x\"; there are: a",
         ),
         (
             "/routes/0/targets",
@@ -256,15 +266,15 @@ fn all_mistakes_are_told_at_once_and_each_once() {
     }))
     .unwrap_err();
     let expected = [
-        "providers[1].name: \"a\" is taken already",
+        "providers[1].name: \"a\" is taken by [0]; names differ",
         "providers[1].cluster: \"\"; write a text",
         "providers[2].name: missing; write a name",
         "providers[2].cluster: missing; write the name of an Envoy cluster",
         "providers[2].nam: unknown key; known here: name, cluster",
         "routes[0].cache_aware.threshold: 2; write a number from 0 to 1",
         "routes[0].cache_aware: has no effect with this strategy; remove it",
-        "routes[0].targets[1]: no provider \"b\"",
-        "routes[1].name: \"r\" is taken already",
+        "routes[0].targets[1]: no provider \"b\"; there are: a",
+        "routes[1].name: \"r\" is taken by [0]; names differ",
         "routes[1].targets: 3; write a list of texts",
         "debug_headers: 1; write true or false",
     ];
@@ -274,7 +284,7 @@ fn all_mistakes_are_told_at_once_and_each_once() {
 #[test]
 fn more_targets_than_a_set_holds_are_refused() {
     let providers: Vec<Value> = (0..257)
-        .map(|n| json!({"name": format!("p{n}"), "cluster": "c"}))
+        .map(|n| json!({"name": format!("p{n}"), "cluster": format!("c{n}")}))
         .collect();
     let names: Vec<Value> = (0..257).map(|n| json!(format!("p{n}"))).collect();
     let problems =

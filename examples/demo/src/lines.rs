@@ -53,8 +53,8 @@ pub(crate) fn to_try(addresses: Addresses) -> String {
         ),
         ("A streamed answer.", post("-iN", CHAT, streamed)),
         (
-            "What the filter counts.",
-            format!("curl -s http://{admin}/stats/prometheus | grep rolter"),
+            "What the filter counts. Some of it comes with a delay of a few seconds.",
+            format!("curl -s http://{admin}/stats/prometheus | grep ^rolter_"),
         ),
         ("Stop it all.", "make down".to_owned()),
     ];

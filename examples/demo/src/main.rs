@@ -97,8 +97,8 @@ async fn run(seed: u64) -> io::Result<bool> {
         .count();
     eprintln!(
         "{} requests by {} clients: {conversations} conversations of several turns, and {} single \
-         questions under {} system prompts.\nTwice the same, to a fresh fleet of four engines \
-         behind one Envoy worker; about a minute in all.",
+         questions under {} system prompts.\nTwice the same, to a fresh fleet of four simulated \
+         engines behind one Envoy worker; about a minute in all.",
         traffic.requests(),
         traffic.clients,
         traffic.tasks.len() - conversations,

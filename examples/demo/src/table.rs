@@ -76,14 +76,14 @@ pub fn closing(outcomes: &[Outcome; 2]) -> String {
     let holds = times >= TARGET && p50[1] < p50[0];
     format!(
         "From {} to {}: hit rate {} → {} (×{times:.1}), p50 time to first token {} → {}.\n\
-         The target (hit rate ×{TARGET} at least, and a lower p50) {}.\n",
+         Expected, a hit rate of ×{TARGET} at least and a lower p50: {}.\n",
         before.strategy.as_str(),
         after.strategy.as_str(),
         percent(before.hit_rate()),
         percent(after.hit_rate()),
         millis(p50[0]),
         millis(p50[1]),
-        if holds { "holds" } else { "does NOT hold" },
+        if holds { "met" } else { "NOT met" },
     )
 }
 
@@ -125,7 +125,7 @@ fn sections(outcomes: &[Outcome; 2]) -> Vec<Section> {
         Section {
             title: "",
             full: Some(1.0),
-            rows: vec![("Hit rate".to_owned(), cells(&hit_rate))],
+            rows: vec![("Prefix hit rate".to_owned(), cells(&hit_rate))],
         },
         section("Time to first token", vec![time(50), time(90)]),
         section("Requests", by_engine(|work| work.requests)),
