@@ -135,12 +135,12 @@ async fn neither_prompts_nor_keys_are_logged() {
     let caller = Caller::new(&fleet);
     let request = caller
         .request(e2e::CHAT)
-        .header("authorization", "Bearer sk-secret");
-    let body = e2e::say("the secret of the prompt");
+        .header("authorization", "Bearer xyzzy-key");
+    let body = e2e::say("the xyzzy of the prompt");
     assert_eq!(e2e::answer(request.json(&body)).await.status, 200);
     caller
         .request(e2e::CHAT)
-        .body("the secret of garbage")
+        .body("the xyzzy of garbage")
         .send()
         .await
         .unwrap();
@@ -152,7 +152,7 @@ async fn neither_prompts_nor_keys_are_logged() {
     }
     let log = fleet.log();
     assert!(log.contains(e2e::CHAT), "{log}");
-    assert!(!log.contains("secret"), "{log}");
+    assert!(!log.contains("xyzzy"), "{log}");
 }
 
 #[tokio::test]

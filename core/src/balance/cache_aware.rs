@@ -52,13 +52,13 @@ impl Margins {
         rng: &mut Rng,
     ) -> Option<Pick> {
         let candidates = fleet.candidates();
-        let least_loaded = least_loaded(candidates, fleet, warmth.tree, rng)?;
+        let least_loaded = pick_least(candidates, fleet, warmth.tree, rng)?;
         let best = candidates.iter().map(|t| warmth.found.len(t)).max()?;
         let warm = candidates.iter().filter(|&t| {
             let len = warmth.found.len(t);
             self.is_enough(len, warmth.text_len) && len + BLOCK_BYTES >= best
         });
-        let warm = self::least_loaded(warm.collect(), fleet, warmth.tree, rng);
+        let warm = pick_least(warm.collect(), fleet, warmth.tree, rng);
         let (target, reason) = match warm {
             None => (least_loaded, Reason::Miss),
             Some(warm) if self.is_overloaded(fleet.load(warm), fleet.load(least_loaded)) => {
@@ -86,14 +86,14 @@ impl Margins {
 /// targets.
 pub(super) fn pick_blind(fleet: &Fleet<'_>, tree: &Tree, rng: &mut Rng) -> Option<Pick> {
     Some(Pick {
-        target: least_loaded(fleet.candidates(), fleet, tree, rng)?,
+        target: pick_least(fleet.candidates(), fleet, tree, rng)?,
         reason: Reason::NoPrompt,
     })
 }
 
 /// The least loaded of some targets. Equal loads go to the least-warmed target, which spreads
 /// prompts over the fleet.
-fn least_loaded(
+fn pick_least(
     targets: TargetSet,
     fleet: &Fleet<'_>,
     tree: &Tree,

@@ -26,6 +26,13 @@ pub(super) struct Measure {
     len: u64,
 }
 
+/// The measures, as in [`Prompt`](super::Prompt).
+pub(super) struct Measured {
+    pub(super) text: Vec<u8>,
+    pub(super) len: u64,
+    pub(super) digest: u64,
+}
+
 impl Measure {
     /// For a body of `body_len` bytes, which bounds what is reserved.
     pub(super) fn new(body_len: usize) -> Self {
@@ -38,10 +45,13 @@ impl Measure {
         }
     }
 
-    /// Bounded text, full length and digest.
-    pub(super) fn finish(mut self) -> (Vec<u8>, u64, u64) {
+    pub(super) fn finish(mut self) -> Measured {
         self.hash_kept_text();
-        (self.text, self.len, self.hasher.digest())
+        Measured {
+            text: self.text,
+            len: self.len,
+            digest: self.hasher.digest(),
+        }
     }
 
     /// A run of text. Must not end inside a character, so that a cut does not either.

@@ -15,7 +15,7 @@ mod unescape;
 
 use conversation::Fields;
 use json::Json;
-use measure::Measure;
+use measure::{Measure, Measured};
 use std::borrow::Cow;
 
 pub use measure::MAX_TEXT_BYTES;
@@ -94,7 +94,7 @@ impl<'a> Prompt<'a> {
             measure.text(body);
             (measure, None, None)
         });
-        let (text, len, digest) = measure.finish();
+        let Measured { text, len, digest } = measure.finish();
         Self {
             text,
             len,

@@ -47,7 +47,7 @@ impl Envoy {
             .arg("--admin-address-path")
             .arg(file("admin"))
             .args(["--concurrency", &workers.to_string()])
-            .args(["--use-dynamic-base-id", "--log-level", "warn"])
+            .arg("--use-dynamic-base-id")
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log)
