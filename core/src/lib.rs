@@ -9,7 +9,9 @@
 //! | [`prompt`] | what the model will see of a request, read from its body |
 //! | [`affinity`] | which target has how much of a prompt |
 //! | [`balance`] | which target a request goes to, and why |
+//! | [`shared`] | what the VMs of one Envoy share, so that they route as one |
 //! | [`target`] | a route's targets, and sets of them |
+//! | [`time`] | points in time |
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -26,4 +28,6 @@ pub mod affinity;
 pub mod balance;
 pub mod config;
 pub mod prompt;
+pub mod shared;
 pub mod target;
+pub mod time;
