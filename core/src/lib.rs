@@ -6,6 +6,7 @@
 //! | module | idea |
 //! |---|---|
 //! | [`config`] | the configuration document, checked as a whole |
+//! | [`health`] | whether a target may be used |
 //! | [`prompt`] | what the model will see of a request, read from its body |
 //! | [`affinity`] | which target has how much of a prompt |
 //! | [`balance`] | which target a request goes to, and why |
@@ -27,6 +28,7 @@
 pub mod affinity;
 pub mod balance;
 pub mod config;
+pub mod health;
 pub mod prompt;
 pub mod shared;
 pub mod target;

@@ -136,7 +136,9 @@ fn run(world: &Arc<World>, vms: Vec<Vm>, scripts: &[Vec<Step>]) -> Vec<Vm> {
             .collect(),
     );
     let alive: Vec<Vm> = vms.into_iter().filter(|vm| !vm.host.is_dead()).collect();
-    alive.iter().for_each(|vm| vm.host.die_after(u64::MAX));
+    for vm in &alive {
+        vm.host.die_after(u64::MAX);
+    }
     alive
 }
 
@@ -175,7 +177,7 @@ proptest! {
         let (scripts, deaths): (Vec<_>, Vec<_>) = scripts.into_iter().unzip();
         let vms: Vec<Vm> = (1..).zip(&deaths).map(|(id, death)| {
             let vm = Vm::new(&world, id);
-            death.iter().for_each(|&calls| vm.host.die_after(calls));
+            vm.host.die_after(death.unwrap_or(u64::MAX));
             vm
         }).collect();
         let mut vms = run(&world, vms, &scripts);
@@ -216,7 +218,7 @@ proptest! {
                 }
             }
             for (vm, death) in vms.iter().zip(deaths) {
-                death.iter().for_each(|&calls| vm.host.die_after(calls));
+                vm.host.die_after(death.unwrap_or(u64::MAX));
             }
             vms = run(&world, vms, &scripts);
         }
@@ -244,7 +246,7 @@ proptest! {
         }
         let (keys, bytes) = world.stored();
         // At any time one VM was alive, and the one before it not yet dead to the others.
-        prop_assert!(keys <= 1 + 2 * SEGMENTS as usize, "{keys} keys");
+        prop_assert!(keys as u64 <= 1 + 2 * SEGMENTS, "{keys} keys");
         prop_assert!(bytes <= keys * (SEGMENT_BYTES + 50), "{bytes} bytes");
         prop_assert!(world.gauge_count() <= 30, "{} gauges", world.gauge_count());
     }
@@ -391,12 +393,12 @@ fn the_next_holder_of_a_slot_goes_on_with_its_ring() {
 
 #[test]
 fn garbage_in_the_shared_data_is_passed_over() {
-    for garbage in [&b""[..], b"x", &[255; 100], &[0; 70_000]] {
+    for garbage in [Vec::new(), vec![b'x'], vec![255; 100], vec![0; 70_000]] {
         let world = World::new(0, false);
         let host = SimulatedHost::new(&world);
-        host.set("rolter/1/slots", garbage, None);
+        host.set("rolter/1/slots", &garbage, None);
         for segment in 0..SEGMENTS {
-            host.set(&format!("rolter/1/ring/0/{segment}"), garbage, None);
+            host.set(&format!("rolter/1/ring/0/{segment}"), &garbage, None);
         }
         host.put(host.gauge("rolter_ring_head", &[("slot", "0")]), u64::MAX);
         host.put(host.gauge("rolter_slots", &[]), u64::MAX);
