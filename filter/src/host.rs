@@ -4,8 +4,11 @@
 //! UTF-8. So headers are bytes here, and each call is made only in a phase in which its map or
 //! buffer exists; a refusal is "nothing".
 
+use crate::metrics::Gauge;
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
+use rolter_core::shared::{Host, Stored};
+use rolter_core::time::Millis;
 use std::time::UNIX_EPOCH;
 
 /// A request header, in the phase of the request headers.
@@ -25,10 +28,21 @@ pub(crate) fn remove_request_header(name: &str) {
     let _ = hostcalls::remove_map_value(MapType::HttpRequestHeaders, name);
 }
 
+/// A response header, in the phase of the response headers.
+pub(crate) fn response_header(name: &str) -> Option<Vec<u8>> {
+    hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name).ok()?
+}
+
 /// Sets a response header, in the phase of the response headers.
 pub(crate) fn set_response_header(name: &str, value: &str) {
     let value = Some(value.as_bytes());
     let _ = hostcalls::set_map_value_bytes(MapType::HttpResponseHeaders, name, value);
+}
+
+/// Answers the request itself, in the phases of the request.
+pub(crate) fn reply(status: u32, content_type: &str, body: &str) {
+    let headers = vec![("content-type", content_type)];
+    let _ = hostcalls::send_http_response(status, headers, Some(body.as_bytes()));
 }
 
 /// The first bytes of the request body that Envoy holds, in the phase of the body or trailers.
@@ -41,16 +55,111 @@ pub(crate) fn route_name() -> Option<Vec<u8>> {
     hostcalls::get_property(vec!["xds", "route_name"]).ok()?
 }
 
+/// The address of the last endpoint that the request was sent to, once there is a response.
+pub(crate) fn upstream_address() -> Option<Vec<u8>> {
+    hostcalls::get_property(vec!["upstream", "address"]).ok()?
+}
+
+/// How often the request was sent, once there is a response.
+pub(crate) fn attempts() -> u64 {
+    number(vec!["upstream", "request_attempt_count"])
+}
+
+/// What went wrong, as far as Envoy has noticed by now.
+pub(crate) fn response_flags() -> u64 {
+    number(vec!["response", "flags"])
+}
+
+/// Whether the response is the upstream's own, once there is one: not Envoy's, nor a filter's.
+pub(crate) fn is_upstreams_own() -> bool {
+    let details = hostcalls::get_property(vec!["response", "code_details"]);
+    details.is_ok_and(|details| details.is_some_and(|details| details == b"via_upstream"))
+}
+
+/// A field for the access log, as `%FILTER_STATE(wasm.NAME:PLAIN)%`, at any time.
+pub(crate) fn log_field(name: &str, value: &str) {
+    let _ = hostcalls::set_property(vec![name], Some(value.as_bytes()));
+}
+
 /// The configuration of the plugin, in the phase of the configuration.
 pub(crate) fn configuration() -> Option<Vec<u8>> {
     hostcalls::get_buffer(BufferType::PluginConfiguration, 0, usize::MAX).ok()?
 }
 
-/// Microseconds since the epoch.
-pub(crate) fn now_micros() -> u64 {
-    hostcalls::get_current_time()
+/// The time now.
+pub(crate) fn now() -> Micros {
+    let elapsed = hostcalls::get_current_time()
         .ok()
-        .and_then(|now| now.duration_since(UNIX_EPOCH).ok())
-        .and_then(|elapsed| u64::try_from(elapsed.as_micros()).ok())
-        .unwrap_or(0)
+        .and_then(|now| now.duration_since(UNIX_EPOCH).ok());
+    let micros = elapsed.and_then(|elapsed| u64::try_from(elapsed.as_micros()).ok());
+    Micros(micros.unwrap_or(0))
+}
+
+/// Microseconds since the epoch.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Micros(u64);
+
+impl Micros {
+    pub(crate) fn millis(self) -> Millis {
+        Millis(self.0 / 1_000)
+    }
+
+    /// The microseconds since an earlier time; zero where the clock was set back.
+    pub(crate) fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// The microseconds between two times, whichever came first.
+    pub(crate) fn apart(self, other: Self) -> u64 {
+        self.0.abs_diff(other.0)
+    }
+}
+
+fn number(path: Vec<&str>) -> u64 {
+    let bytes = hostcalls::get_property(path).ok().flatten();
+    let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, u64::from_le_bytes)
+}
+
+/// What the VMs of this Envoy share.
+pub(crate) struct Envoy;
+
+impl Host for Envoy {
+    type Gauge = Gauge;
+
+    /// The `vm_id`, as a part of the name of a metric.
+    fn vm(&self) -> String {
+        let id = hostcalls::get_property(vec!["plugin_vm_id"]).ok().flatten();
+        let id = String::from_utf8_lossy(&id.unwrap_or_default()).into_owned();
+        let separates = |c: char| !c.is_ascii_alphanumeric() && !"._-".contains(c);
+        id.replace(separates, "_")
+    }
+
+    fn get(&self, key: &str) -> Option<Stored> {
+        let (value, version) = hostcalls::get_shared_data(key).ok()?;
+        Some(Stored {
+            value: value?,
+            version: version?,
+        })
+    }
+
+    fn set(&self, key: &str, value: &[u8], expected: Option<u32>) -> bool {
+        hostcalls::set_shared_data(key, Some(value), expected).is_ok()
+    }
+
+    fn gauge(&self, name: &str, labels: &[(&str, &str)]) -> Gauge {
+        Gauge::define(name, labels)
+    }
+
+    fn read(&self, gauge: Gauge) -> u64 {
+        gauge.read()
+    }
+
+    fn add(&self, gauge: Gauge, amount: i64) {
+        gauge.add(amount);
+    }
+
+    fn put(&self, gauge: Gauge, value: u64) {
+        gauge.put(value);
+    }
 }

@@ -4,9 +4,12 @@
 //! |---|---|
 //! | `root` | one a worker: configuration and the tick |
 //! | `request` | one a request: when to wait, when to decide, when it is over |
-//! | `plugin` | what the requests of a worker share: the route of each, and where it counts |
-//! | `route` | a route at work: targets, balancer, numbers |
-//! | `trees` | what routes have learnt, which outlives a configuration |
+//! | `plugin` | one configuration at work: finds the route of each request |
+//! | `route` | a route at work: targets, balancers, numbers |
+//! | `routed` | a request under way, followed to its end |
+//! | `vm` | this VM among the others: what its plugins share, and how it keeps in touch |
+//! | `replicas` | the targets as this VM sees them: load and health |
+//! | `memories` | what routes have learnt, which outlives a configuration |
 //! | `metrics` | the numbers in Envoy's stats |
 //! | `configuration` | the forms in which Envoy hands over a document |
 //! | `host` | Envoy's calls, without the SDK's panics |
@@ -25,12 +28,15 @@
 
 mod configuration;
 mod host;
+mod memories;
 mod metrics;
 mod plugin;
+mod replicas;
 mod request;
 mod root;
 mod route;
-mod trees;
+mod routed;
+mod vm;
 
 proxy_wasm::main! {{
     proxy_wasm::set_log_level(proxy_wasm::types::LogLevel::Info);

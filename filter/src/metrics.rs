@@ -5,7 +5,14 @@
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::MetricType;
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+thread_local! {
+    /// What this VM has registered. Envoy would keep each registration of the same number as one
+    /// more, and configurations come and go.
+    static KNOWN: RefCell<HashMap<String, Metric>> = RefCell::default();
+}
 
 /// A number that was registered with Envoy, or that Envoy refused and that counts nothing.
 #[derive(Clone, Copy)]
@@ -17,7 +24,11 @@ impl Metric {
         for (label, value) in labels {
             full.extend([";", label, "=", value]);
         }
-        Self(hostcalls::define_metric(kind, &full).ok())
+        KNOWN.with_borrow_mut(|known| {
+            *known
+                .entry(full)
+                .or_insert_with_key(|full| Self(hostcalls::define_metric(kind, full).ok()))
+        })
     }
 
     fn add(self, amount: i64) {
@@ -26,6 +37,12 @@ impl Metric {
         {
             // Envoy refuses only ids that it did not hand out.
             let _ = hostcalls::increment_metric(id, amount);
+        }
+    }
+
+    fn record(self, value: u64) {
+        if let Some(id) = self.0 {
+            let _ = hostcalls::record_metric(id, value);
         }
     }
 }
@@ -44,8 +61,7 @@ impl Counter {
     }
 }
 
-/// A number that all workers of an Envoy share: each adds what it contributes and takes it out
-/// again. Below zero it would wrap, so nothing is taken out that was not added.
+/// A number that all workers of an Envoy have in common.
 #[derive(Clone, Copy)]
 pub(crate) struct Gauge(Metric);
 
@@ -58,9 +74,13 @@ impl Gauge {
         self.0.add(amount);
     }
 
-    /// The sum of what all workers contribute.
-    pub(crate) fn read(self) -> Option<u64> {
-        hostcalls::get_metric(self.0.0?).ok()
+    pub(crate) fn put(self, value: u64) {
+        self.0.record(value);
+    }
+
+    pub(crate) fn read(self) -> u64 {
+        let value = self.0.0.map(hostcalls::get_metric);
+        value.and_then(Result::ok).unwrap_or(0)
     }
 }
 
@@ -74,36 +94,6 @@ impl Histogram {
     }
 
     pub(crate) fn record(self, value: u64) {
-        if let Some(id) = self.0.0 {
-            let _ = hostcalls::record_metric(id, value);
-        }
-    }
-}
-
-/// One worker's share of a gauge, which it states as a whole. It is taken back when the plugin
-/// ends; only a VM that dies leaves it behind.
-pub(crate) struct Share {
-    total: Gauge,
-    mine: Cell<i64>,
-}
-
-impl Share {
-    pub(crate) fn define(name: &str, labels: &[(&str, &str)]) -> Self {
-        Self {
-            total: Gauge::define(name, labels),
-            mine: Cell::new(0),
-        }
-    }
-
-    /// Makes the share this large.
-    pub(crate) fn set(&self, value: usize) {
-        let value = i64::try_from(value).unwrap_or(i64::MAX);
-        self.total.add(value - self.mine.replace(value));
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.set(0);
+        self.0.record(value);
     }
 }

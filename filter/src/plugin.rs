@@ -1,12 +1,16 @@
-//! What the requests of one worker share: it finds the route of each, and counts it where it goes.
+//! A configuration at work in one worker: it finds the route of each request, and counts it where it
+//! goes.
 
 use crate::host;
 use crate::metrics::Histogram;
-use crate::route::{Route, Target};
+use crate::route::{NoTarget, Route};
+use crate::routed::Routed;
+use crate::vm::Vm;
 use fastrand::Rng;
-use rolter_core::balance::Pick;
+use rolter_core::balance::Request;
+use rolter_core::caller::{key_hash, session_hash};
 use rolter_core::config::Config;
-use rolter_core::prompt::Prompt;
+use rolter_core::prompt::{Dialect, Prompt};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,18 +18,27 @@ use std::rc::Rc;
 pub(crate) struct Plugin {
     pub(crate) max_request_bytes: usize,
     pub(crate) debug_headers: bool,
-    routes: Vec<Route>,
+    session_header: String,
+    key_header: String,
+    routes: Vec<Rc<Route>>,
     /// Whether a route depends on the name of the Envoy route, which is dear to read.
     asks_route_name: bool,
     deciding: Histogram,
+    vm: Rc<Vm>,
     rng: RefCell<Rng>,
 }
 
 /// A request as it is known from its headers.
 pub(crate) struct Head {
-    path: Vec<u8>,
+    /// The dialect that the path tells. Of the path itself nothing is kept: it is as long as the
+    /// client likes, and a request is held for as long.
+    dialect: Option<Dialect>,
     /// The routes that it may belong to, in order; which one it is may depend on the model.
     routes: Vec<usize>,
+    /// A hash of the session that it names, where a route asks for it.
+    session: Option<u64>,
+    /// A hash of the caller's key, where a route asks for it.
+    key: Option<[u8; 32]>,
 }
 
 /// The body of a request, as far as it is known.
@@ -38,19 +51,25 @@ pub(crate) enum Body {
     Oversized(Vec<u8>),
 }
 
-/// Where a request goes. While this lives, the request counts as in flight there.
-pub(crate) struct Routed {
-    plugin: Rc<Plugin>,
-    route: usize,
-    pick: Pick,
+/// What becomes of a request.
+pub(crate) enum Verdict {
+    /// It goes to a target.
+    Routed(Routed),
+    /// The caller may use none of the targets.
+    Forbidden,
+    /// No route is for it.
+    Untouched,
 }
 
 impl Plugin {
     pub(crate) fn new(config: &Config) -> Self {
+        let vm = Vm::get();
         let mut rng = Rng::new();
         Self {
             max_request_bytes: config.max_request_bytes,
             debug_headers: config.debug_headers,
+            session_header: config.session_header.clone(),
+            key_header: config.key_header.clone(),
             asks_route_name: config
                 .routes
                 .iter()
@@ -58,26 +77,49 @@ impl Plugin {
             routes: config
                 .routes
                 .iter()
-                .map(|route| Route::new(route, config, &mut rng))
+                .map(|route| Rc::new(Route::new(route, config, &vm, &mut rng)))
                 .collect(),
             deciding: Histogram::define("rolter_decision_microseconds", &[]),
+            vm,
             rng: RefCell::new(rng),
         }
     }
 
-    /// What a request may match. Nothing where no route is for it.
-    pub(crate) fn head(&self, host: &[u8], path: Vec<u8>) -> Option<Head> {
+    /// What a request may match. Nothing where no route is for it. Reads the headers that the
+    /// routes ask for.
+    pub(crate) fn head(&self, authority: &[u8], path: &[u8]) -> Option<Head> {
         let route_name = self.asks_route_name.then(host::route_name).flatten();
-        let mut routes = Vec::new();
+        let mut head = Head {
+            dialect: Dialect::of_path(path),
+            routes: Vec::new(),
+            session: None,
+            key: None,
+        };
+        let (mut asks_session, mut asks_key) = (false, false);
         for (index, route) in self.routes.iter().enumerate() {
-            if route.conditions.head(host, &path, route_name.as_deref()) {
-                routes.push(index);
+            if route
+                .conditions
+                .head(authority, path, route_name.as_deref())
+            {
+                head.routes.push(index);
+                asks_session |= route.asks_session();
+                asks_key |= route.asks_key;
                 if route.conditions.models.is_empty() {
                     break;
                 }
             }
         }
-        (!routes.is_empty()).then_some(Head { path, routes })
+        if head.routes.is_empty() {
+            return None;
+        }
+        let header = |asks: bool, name| asks.then(|| host::request_header(name)).flatten();
+        let session = header(asks_session, &self.session_header);
+        let key = header(asks_key, &self.key_header);
+        head.session = session
+            .filter(|session| !session.is_empty())
+            .map(|session| session_hash(&session));
+        head.key = key.and_then(|key| key_hash(&key));
+        Some(head)
     }
 
     /// Whether the decision depends on the request's body.
@@ -88,32 +130,37 @@ impl Plugin {
     /// Whether the decision depends on the model, so that the beginning of a body is of use.
     pub(crate) fn asks_model(&self, head: &Head) -> bool {
         self.candidates(head)
-            .any(|(_, route)| !route.conditions.models.is_empty())
+            .any(|route| !route.conditions.models.is_empty())
     }
 
     fn asks_prompt(&self, head: &Head) -> bool {
-        self.candidates(head).any(|(_, route)| route.reads_prompt())
+        self.candidates(head)
+            .any(|route| route.asks.prompt.with_session(head.session.is_some()))
     }
 
     /// The route of a request. One whose model is not known must still go somewhere: to a route
     /// for any model if there is one, else to the first.
-    fn matching<'a>(&'a self, head: &'a Head, model: Option<&str>) -> Option<(usize, &'a Route)> {
+    fn matching<'a>(&'a self, head: &'a Head, model: Option<&str>) -> Option<&'a Rc<Route>> {
         let Some(model) = model else {
-            let any = |(_, route): &(usize, &Route)| route.conditions.models.is_empty();
+            let any = |route: &&Rc<Route>| route.conditions.models.is_empty();
             return self
                 .candidates(head)
                 .find(any)
                 .or(self.candidates(head).next());
         };
         self.candidates(head)
-            .find(|(_, route)| route.conditions.model(model))
+            .find(|route| route.conditions.model(model))
     }
 
-    /// Decides where a request goes and counts it there. Nothing where its model is no route's.
-    pub(crate) fn route(self: &Rc<Self>, head: &Head, body: &Body) -> Option<Routed> {
-        let start = host::now_micros();
+    /// Decides where a request goes and counts it there.
+    pub(crate) fn route(&self, head: &Head, body: &Body) -> Verdict {
+        let start = host::now();
+        let now = start.millis();
+        self.vm.prepare(start);
         let prompt = match body {
-            Body::Whole(body) if self.asks_prompt(head) => Some(Prompt::read(&head.path, body)),
+            Body::Whole(body) if self.asks_prompt(head) => {
+                Some(Prompt::read_as(head.dialect, body))
+            }
             _ => None,
         };
         let model = match (&prompt, body) {
@@ -121,54 +168,36 @@ impl Plugin {
             (None, Body::Whole(start) | Body::Oversized(start)) => Prompt::model_of_start(start),
             (None, Body::Unread) => None,
         };
-        let (index, route) = self.matching(head, model.as_deref())?;
+        let Some(route) = self.matching(head, model.as_deref()) else {
+            return Verdict::Untouched;
+        };
         match (body, &prompt) {
             (Body::Oversized(_), _) => route.oversized.add(1),
             (_, Some(prompt)) if prompt.dialect.is_none() => route.unreadable.add(1),
             _ => {}
         }
-        let pick = route.pick(prompt.as_ref(), &mut self.rng.borrow_mut())?;
-        let target = route.target(pick.target)?;
-        target.in_flight.add(1);
-        target.count(pick.reason, route);
-        let routed = Routed {
-            plugin: Rc::clone(self),
-            route: index,
-            pick,
+        let request = Request {
+            prompt: prompt.as_ref(),
+            session: head.session,
+            now,
         };
-        let elapsed = host::now_micros().saturating_sub(start);
-        self.deciding.record(elapsed);
-        Some(routed)
+        let mut rng = self.rng.borrow_mut();
+        let sent = match route.decide(&self.vm, &request, head.key.as_ref(), &mut rng) {
+            Ok(sent) => sent,
+            Err(NoTarget::Forbidden) => {
+                route.refused.add(1);
+                return Verdict::Forbidden;
+            }
+            Err(NoTarget::None) => return Verdict::Untouched,
+        };
+        let routed = Routed::new(&self.vm, route, sent, &request, start);
+        self.deciding.record(host::now().since(start));
+        Verdict::Routed(routed)
     }
 
-    fn candidates<'a>(&'a self, head: &'a Head) -> impl Iterator<Item = (usize, &'a Route)> {
+    fn candidates<'a>(&'a self, head: &'a Head) -> impl Iterator<Item = &'a Rc<Route>> {
         head.routes
             .iter()
-            .filter_map(|&index| Some((index, self.routes.get(index)?)))
-    }
-}
-
-impl Routed {
-    /// The Envoy cluster that leads to the target.
-    pub(crate) fn cluster(&self) -> &str {
-        self.target().map_or("", |target| &target.cluster)
-    }
-
-    /// The target's name and the reason for it, where clients may know them.
-    pub(crate) fn receipt(&self) -> Option<(&str, &'static str)> {
-        let target = self.target().filter(|_| self.plugin.debug_headers)?;
-        Some((&target.name, self.pick.reason.as_str()))
-    }
-
-    fn target(&self) -> Option<&Target> {
-        self.plugin.routes.get(self.route)?.target(self.pick.target)
-    }
-}
-
-impl Drop for Routed {
-    fn drop(&mut self) {
-        if let Some(target) = self.target() {
-            target.in_flight.add(-1);
-        }
+            .filter_map(|&index| self.routes.get(index))
     }
 }

@@ -1,19 +1,17 @@
 //! One a request: when to wait, when to decide, when it is over.
 
 use crate::host;
-use crate::plugin::{Body, Head, Plugin, Routed};
+use crate::plugin::{Body, Head, Plugin, Verdict};
+use crate::routed::{CLUSTER, ENDPOINTS, Routed};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 use std::rc::Rc;
-
-/// The header by which the Envoy route finds the cluster.
-const CLUSTER: &str = "x-rolter-cluster";
 
 /// Headers that only this filter sets. Under these names neither Envoy, nor a log, nor an engine
 /// ever sees what a client wrote: the first two would choose the upstream.
 const RESERVED: [&str; 6] = [
     CLUSTER,
-    "x-gateway-destination-endpoint",
+    ENDPOINTS,
     "x-rolter-cache",
     "x-rolter-cache-kind",
     TARGET,
@@ -23,9 +21,18 @@ const RESERVED: [&str; 6] = [
 const TARGET: &str = "x-rolter-target";
 const DECISION: &str = "x-rolter-decision";
 
+/// What a caller reads that may use none of the targets, in a shape that the clients of either API
+/// understand.
+const FORBIDDEN: &str = concat!(
+    r#"{"type":"error","error":{"type":"permission_error","code":"no_allowed_target","param":null,"#,
+    r#""message":"No target of this route is for the key of this request."}}"#
+);
+
 pub(crate) struct Request {
     plugin: Option<Rc<Plugin>>,
     stage: Stage,
+    /// Whether all of the request has come.
+    is_complete: bool,
 }
 
 /// How far a request is. It only moves down this list.
@@ -45,20 +52,29 @@ impl Request {
         Self {
             plugin,
             stage: Stage::New,
+            is_complete: false,
         }
     }
 
-    /// Decides on a request that is not under way yet, and lets it go.
+    /// Decides on a request that is not under way yet, and lets it go or answers it.
     fn decide(&mut self, head: &Head, body: &Body) -> Action {
         let plugin = self.plugin.as_ref();
-        self.stage = match plugin.and_then(|plugin| plugin.route(head, body)) {
-            Some(routed) => {
-                host::set_request_header(CLUSTER, routed.cluster());
-                Stage::Routed(routed)
+        match plugin.map_or(Verdict::Untouched, |plugin| plugin.route(head, body)) {
+            Verdict::Routed(routed) => {
+                routed.point_the_way();
+                self.stage = Stage::Routed(routed);
+                Action::Continue
             }
-            None => Stage::Over,
-        };
-        Action::Continue
+            Verdict::Forbidden => {
+                self.stage = Stage::Over;
+                host::reply(403, "application/json", FORBIDDEN);
+                Action::Pause
+            }
+            Verdict::Untouched => {
+                self.stage = Stage::Over;
+                Action::Continue
+            }
+        }
     }
 
     /// Decides on a request that is held, if it is, with what `body` makes of its head.
@@ -101,13 +117,18 @@ impl Context for Request {}
 
 impl HttpContext for Request {
     fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
+        self.is_complete = end_of_stream;
         RESERVED.into_iter().for_each(host::remove_request_header);
+        #[cfg(feature = "trap")]
+        if host::request_header("x-rolter-trap").is_some() {
+            std::process::abort();
+        }
         let Some(plugin) = &self.plugin else {
             return Action::Continue;
         };
-        let host = host::request_header(":authority").unwrap_or_default();
+        let authority = host::request_header(":authority").unwrap_or_default();
         let path = host::request_header(":path").unwrap_or_default();
-        let Some(head) = plugin.head(&host, path) else {
+        let Some(head) = plugin.head(&authority, &path) else {
             self.stage = Stage::Over;
             return Action::Continue;
         };
@@ -124,6 +145,7 @@ impl HttpContext for Request {
     }
 
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        self.is_complete |= end_of_stream;
         let (Stage::Held(_), Some(plugin)) = (&self.stage, self.plugin.clone()) else {
             return Action::Continue;
         };
@@ -141,21 +163,44 @@ impl HttpContext for Request {
     }
 
     fn on_http_request_trailers(&mut self, _count: usize) -> Action {
+        self.is_complete = true;
         self.release(|_| whole_body())
     }
 
-    fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
-        if let Stage::Routed(routed) = &self.stage
-            && let Some((target, reason)) = routed.receipt()
-        {
-            host::set_response_header(TARGET, target);
-            host::set_response_header(DECISION, reason);
+    fn on_http_response_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
+        if let Stage::Routed(routed) = &mut self.stage {
+            routed.on_headers(self.is_complete, end_of_stream);
+            if self
+                .plugin
+                .as_ref()
+                .is_some_and(|plugin| plugin.debug_headers)
+                && let Some((target, reason)) = routed.receipt()
+            {
+                host::set_response_header(TARGET, target);
+                host::set_response_header(DECISION, reason);
+            }
+        }
+        Action::Continue
+    }
+
+    fn on_http_response_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        if let Stage::Routed(routed) = &mut self.stage {
+            routed.on_body(size, end_of_stream);
+        }
+        Action::Continue
+    }
+
+    fn on_http_response_trailers(&mut self, _count: usize) -> Action {
+        if let Stage::Routed(routed) = &mut self.stage {
+            routed.on_trailers();
         }
         Action::Continue
     }
 
     /// Comes once for each request, whatever became of it.
     fn on_log(&mut self) {
-        self.stage = Stage::Over;
+        if let Stage::Routed(mut routed) = std::mem::replace(&mut self.stage, Stage::Over) {
+            routed.on_end();
+        }
     }
 }

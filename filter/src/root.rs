@@ -2,14 +2,16 @@
 
 use crate::plugin::Plugin;
 use crate::request::Request;
-use crate::{configuration, host, trees};
+use crate::vm::Vm;
+use crate::{configuration, host};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How often what the trees hold is reported.
-const TICK: Duration = Duration::from_secs(1);
+/// How often this VM looks after what it shares with others. Short, so that a worker without
+/// requests knows what the others learn, and one that starts late has caught up soon.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Without a plugin until the configuration has been read.
 #[derive(Default)]
@@ -18,14 +20,6 @@ pub(crate) struct Root {
 }
 
 impl Context for Root {}
-
-impl Drop for Root {
-    /// What this plugin alone has remembered is not told any longer.
-    fn drop(&mut self) {
-        self.plugin = None;
-        trees::report();
-    }
-}
 
 impl RootContext for Root {
     fn on_configure(&mut self, _size: usize) -> bool {
@@ -45,7 +39,7 @@ impl RootContext for Root {
     }
 
     fn on_tick(&mut self) {
-        trees::report();
+        Vm::get().tick(host::now());
     }
 
     fn create_http_context(&self, _context_id: u32) -> Option<Box<dyn HttpContext>> {

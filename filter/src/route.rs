@@ -1,93 +1,309 @@
-//! A route at work: its targets, its balancer with what that has learnt, and its numbers.
+//! A route at work: its groups of targets, each with its balancer, and its numbers.
 
-use crate::metrics::{Counter, Gauge};
-use crate::trees;
+use crate::host::Envoy;
+use crate::memories::Learner;
+use crate::metrics::Counter;
+use crate::replicas::Replica;
+use crate::vm::Vm;
 use fastrand::Rng;
-use rolter_core::balance::{Balancer, Fleet, Pick, Reason, RoundRobin};
-use rolter_core::config::{Conditions, Config, Route as RouteConfig, Strategy};
-use rolter_core::prompt::Prompt;
+use rolter_core::balance::{
+    Asks, Balancer, Decision, Fleet, MAX_FOLLOWERS, Reason, Request, TargetInfo, split,
+};
+use rolter_core::config::{
+    Conditions, Config, Group as GroupConfig, Provider, Reach, Route as RouteConfig,
+};
+use rolter_core::health::{Admission, State};
+use rolter_core::memory::Memory;
 use rolter_core::target::{MAX_TARGETS, TargetId, TargetSet};
+use rolter_core::wire::NameHash;
 use std::cell::RefCell;
+use std::rc::Rc;
 
 /// A route of the configuration at work.
 pub(crate) struct Route {
-    name: String,
+    pub(crate) name: String,
     pub(crate) conditions: Conditions,
-    targets: Vec<Target>,
-    balancer: RefCell<Balancer>,
+    pub(crate) reach: Reach,
+    /// What its balancers take into account, which is the same for all of them.
+    pub(crate) asks: Asks,
+    /// Whether some target is not for everyone.
+    pub(crate) asks_key: bool,
+    groups: Vec<Rc<Group>>,
     pub(crate) unreadable: Counter,
     pub(crate) oversized: Counter,
+    pub(crate) moved: Counter,
+    pub(crate) refused: Counter,
+}
+
+/// Targets that share what they learn: a route's own, or those of a variant.
+pub(crate) struct Group {
+    percent: u32,
+    /// What stands for the memory in messages to other workers.
+    pub(crate) hash: NameHash,
+    pub(crate) memory: Rc<RefCell<Memory>>,
+    balancer: RefCell<Balancer>,
+    /// By target id, with gaps.
+    targets: Vec<Option<Target>>,
+    all: TargetSet,
 }
 
 pub(crate) struct Target {
-    pub(crate) name: String,
-    pub(crate) cluster: String,
-    pub(crate) in_flight: Gauge,
+    pub(crate) replica: Rc<Replica>,
+    /// While this is there, the target keeps its id.
+    pub(crate) learner: Rc<Learner>,
+    /// The cluster or the endpoint that leads to it.
+    pub(crate) destination: String,
+    allowed_keys: Vec<[u8; 32]>,
     /// Decisions for it, by reason, as far as there were any.
     decisions: RefCell<Vec<(Reason, Counter)>>,
 }
 
+/// What a request may use.
+struct Usable<'a> {
+    group: &'a Rc<Group>,
+    /// Those of its targets that are for the caller.
+    targets: TargetSet,
+    /// Those of these that are well, as far as is known without asking.
+    eligible: TargetSet,
+}
+
+/// Where a request goes.
+pub(crate) struct Sent {
+    pub(crate) group: Rc<Group>,
+    pub(crate) decision: Decision,
+    /// Whether it finds out for all whether the target is back.
+    pub(crate) is_probe: bool,
+}
+
+/// Why there is no decision.
+pub(crate) enum NoTarget {
+    /// All targets are for other callers.
+    Forbidden,
+    /// There are none.
+    None,
+}
+
 impl Route {
-    pub(crate) fn new(route: &RouteConfig, config: &Config, rng: &mut Rng) -> Self {
-        let providers = route
-            .targets
+    pub(crate) fn new(route: &RouteConfig, config: &Config, vm: &Vm, rng: &mut Rng) -> Self {
+        let groups: Vec<_> = route
+            .groups
             .iter()
-            .filter_map(|&index| config.providers.get(index));
-        let names: Vec<&str> = providers.clone().map(|provider| &*provider.name).collect();
-        let balancer = match route.strategy {
-            Strategy::CacheAware { margins, max_nodes } => Balancer::CacheAware {
-                margins,
-                tree: trees::tree(&route.name, &names, max_nodes),
-            },
-            Strategy::LeastLoad => Balancer::LeastLoad,
-            Strategy::RoundRobin => Balancer::RoundRobin(RoundRobin::new(names.len(), rng)),
-        };
+            .map(|group| Rc::new(Group::new(group, route, config, vm, rng)))
+            .collect();
         let labels = [("route", route.name.as_str())];
+        let counter = |name| Counter::define(name, &labels);
+        let for_all = |target: &Target| target.allowed_keys.is_empty();
+        let asks_key = groups
+            .iter()
+            .any(|group| group.targets().any(|(_, target)| !for_all(target)));
         Self {
             name: route.name.clone(),
             conditions: route.conditions.clone(),
-            targets: providers
-                .map(|provider| Target {
-                    name: provider.name.clone(),
-                    cluster: provider.cluster.clone(),
-                    in_flight: Gauge::define("rolter_in_flight", &[("target", &provider.name)]),
-                    decisions: RefCell::default(),
-                })
-                .collect(),
-            unreadable: Counter::define("rolter_unreadable_bodies", &labels),
-            oversized: Counter::define("rolter_oversized_bodies", &labels),
-            balancer: RefCell::new(balancer),
+            reach: route.reach,
+            asks: groups
+                .first()
+                .map_or(Asks::NOTHING, |group| group.balancer.borrow().asks()),
+            asks_key,
+            unreadable: counter("rolter_unreadable_bodies"),
+            oversized: counter("rolter_oversized_bodies"),
+            moved: counter("rolter_moved_requests"),
+            refused: counter("rolter_refused_requests"),
+            groups,
         }
     }
 
-    /// Picks a target, as the loads are at this moment, and teaches the tree.
-    pub(crate) fn pick(&self, prompt: Option<&Prompt<'_>>, rng: &mut Rng) -> Option<Pick> {
+    /// Decides where a request goes, as loads and health are at this moment.
+    pub(crate) fn decide(
+        &self,
+        vm: &Vm,
+        request: &Request<'_>,
+        key: Option<&[u8; 32]>,
+        rng: &mut Rng,
+    ) -> Result<Sent, NoTarget> {
+        let Usable {
+            group,
+            targets,
+            eligible,
+        } = self.usable(request, key, rng)?;
         let mut load = [0; MAX_TARGETS];
-        let mut known = true;
-        for (load, target) in load.iter_mut().zip(&self.targets) {
-            let in_flight = target.in_flight.read();
-            known &= in_flight.is_some();
-            *load = in_flight.map_or(0, |count| count.try_into().unwrap_or(u32::MAX));
+        let candidates = if eligible.is_empty() {
+            targets
+        } else {
+            eligible
+        };
+        for id in candidates.iter() {
+            if let (Some(load), Some(target)) = (load.get_mut(id.index()), group.target(id)) {
+                *load = target.replica.in_flight.total(&Envoy);
+            }
         }
         let fleet = Fleet {
-            targets: self.targets.len(),
-            eligible: TargetSet::first(self.targets.len()),
-            load: known.then_some(&load),
+            targets,
+            eligible,
+            load: Some(&load),
         };
-        self.balancer.borrow_mut().pick(&fleet, prompt, rng)
+        let followers = match self.reach {
+            Reach::Cluster => 0,
+            Reach::Pool => MAX_FOLLOWERS,
+        };
+        let mut admission = Admission::Granted;
+        let admit = |target| {
+            if let Some(target) = group.target(target) {
+                let health = &target.replica.health;
+                admission = health.admit(&Envoy, request.now, &vm.changes);
+            }
+            admission != Admission::Refused
+        };
+        let mut balancer = group.balancer.borrow_mut();
+        let decision = balancer
+            .decide(&fleet, request, followers, rng, admit)
+            .ok_or(NoTarget::None)?;
+        Ok(Sent {
+            group: Rc::clone(group),
+            decision,
+            is_probe: admission == Admission::Probe,
+        })
     }
 
-    /// Whether a pick takes the prompt into account.
-    pub(crate) fn reads_prompt(&self) -> bool {
-        self.balancer.borrow().reads_prompt()
+    /// The group for a request, and what of it may be used. A group of which nothing may be used
+    /// gives way to another.
+    fn usable(
+        &self,
+        request: &Request<'_>,
+        key: Option<&[u8; 32]>,
+        rng: &mut Rng,
+    ) -> Result<Usable<'_>, NoTarget> {
+        let first = match self.groups.as_slice() {
+            [_] => 0,
+            groups => {
+                let percents = groups.iter().map(|group| group.percent);
+                let NameHash(seed) = NameHash::of(&self.name);
+                split(percents, request.session, seed, rng)
+            }
+        };
+        let groups = self.groups.iter().cycle().skip(first);
+        let mut fallback = Err(NoTarget::None);
+        for group in groups.take(self.groups.len()) {
+            let targets = group.allowed(key);
+            let usable = Usable {
+                group,
+                targets,
+                eligible: group.eligible(targets, request),
+            };
+            if !usable.eligible.is_empty() {
+                return Ok(usable);
+            }
+            match fallback {
+                Err(_) if !targets.is_empty() => fallback = Ok(usable),
+                Err(NoTarget::None) => fallback = Err(NoTarget::Forbidden),
+                _ => {}
+            }
+        }
+        fallback
+    }
+
+    /// Whether a decision depends on the session.
+    pub(crate) fn asks_session(&self) -> bool {
+        self.asks.session || self.groups.len() > 1
+    }
+}
+
+impl Group {
+    fn new(
+        group: &GroupConfig,
+        route: &RouteConfig,
+        config: &Config,
+        vm: &Vm,
+        rng: &mut Rng,
+    ) -> Self {
+        let name = match &group.name {
+            Some(variant) => format!("{}/{variant}", route.name),
+            None => route.name.clone(),
+        };
+        let providers = group.targets.iter();
+        let providers = providers.filter_map(|&index| config.providers.get(index));
+        let providers: Vec<&Provider> = providers.collect();
+        let replicas: Vec<Rc<Replica>> = providers
+            .iter()
+            .map(|provider| vm.replica(&provider.name))
+            .collect();
+        let lease = vm.memories.get(&name, &replicas, route.max_nodes);
+        if lease.is_behind {
+            vm.replay();
+        }
+        let learners = providers.iter().zip(&lease.targets);
+        let infos: Vec<TargetInfo> = learners
+            .clone()
+            .map(|(provider, learner)| TargetInfo {
+                id: learner.id,
+                seed: learner.hash.0,
+                weight: provider.weight,
+            })
+            .collect();
+        let mut targets: Vec<Option<Target>> = Vec::new();
+        targets.resize_with(MAX_TARGETS, || None);
+        for (provider, learner) in learners {
+            if let Some(place) = targets.get_mut(learner.id.index()) {
+                *place = Some(Target::new(provider, learner, route.reach));
+            }
+        }
+        let memory = Rc::clone(&lease.memory);
+        Self {
+            percent: group.percent,
+            hash: lease.hash,
+            balancer: RefCell::new(Balancer::new(route.strategy, &infos, memory, rng)),
+            memory: lease.memory,
+            targets,
+            all: infos.iter().map(|info| info.id).collect(),
+        }
     }
 
     pub(crate) fn target(&self, id: TargetId) -> Option<&Target> {
-        self.targets.get(id.index())
+        self.targets.get(id.index())?.as_ref()
+    }
+
+    pub(crate) fn targets(&self) -> impl Iterator<Item = (TargetId, &Target)> {
+        self.all
+            .iter()
+            .filter_map(|id| Some((id, self.target(id)?)))
+    }
+
+    /// The targets that are for the caller with this key.
+    fn allowed(&self, key: Option<&[u8; 32]>) -> TargetSet {
+        let allowed = self.targets().filter(|(_, target)| {
+            let keys = &target.allowed_keys;
+            keys.is_empty() || key.is_some_and(|key| keys.binary_search(key).is_ok())
+        });
+        allowed.map(|(id, _)| id).collect()
+    }
+
+    /// Those of the targets that may be used, as far as is known without asking.
+    fn eligible(&self, allowed: TargetSet, request: &Request<'_>) -> TargetSet {
+        let eligible = allowed.iter().filter(|&id| {
+            let state = self
+                .target(id)
+                .map(|target| target.replica.health.state(request.now));
+            matches!(state, Some(State::Ready | State::HalfOpen))
+        });
+        eligible.collect()
     }
 }
 
 impl Target {
+    fn new(provider: &Provider, learner: &Rc<Learner>, reach: Reach) -> Self {
+        let destination = match reach {
+            Reach::Cluster => provider.cluster.clone(),
+            Reach::Pool => provider.endpoint.map(|endpoint| endpoint.to_string()),
+        };
+        Self {
+            replica: Rc::clone(&learner.replica),
+            learner: Rc::clone(learner),
+            // The configuration has made sure that there is one.
+            destination: destination.unwrap_or_default(),
+            allowed_keys: provider.allowed_keys.clone(),
+            decisions: RefCell::default(),
+        }
+    }
+
     /// Counts a decision for this target.
     pub(crate) fn count(&self, reason: Reason, route: &Route) {
         let mut decisions = self.decisions.borrow_mut();
@@ -97,7 +313,7 @@ impl Target {
             None => {
                 let labels = [
                     ("route", route.name.as_str()),
-                    ("target", &self.name),
+                    ("target", &self.replica.name),
                     ("reason", reason.as_str()),
                 ];
                 let counter = Counter::define("rolter_decisions", &labels);

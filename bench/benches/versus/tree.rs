@@ -11,6 +11,7 @@ use rolter_bench::prompts::sharing_a_head;
 use rolter_bench::verdict::{Amount, Comparison, Estimates};
 use rolter_core::affinity::{Limits, Tree};
 use rolter_core::target::TargetId;
+use rolter_core::time::Millis;
 use std::time::Duration;
 
 pub(crate) const TARGETS: u16 = 8;
@@ -57,13 +58,14 @@ impl Index for Ours {
     const NAME: &'static str = "ours";
 
     fn empty() -> Self {
-        Self(Tree::new(usize::from(TARGETS), LIMITS))
+        Self(Tree::new(LIMITS))
     }
 
     fn match_and_insert(&mut self, prompt: &str, target: u16) -> usize {
         let (model, prompt) = (b"meta-llama/Llama-3.1-8B-Instruct", prompt.as_bytes());
         let found = self.0.find(model, prompt);
-        self.0.observe(model, prompt, TargetId(target), &found);
+        let target = TargetId(target);
+        self.0.observe(model, prompt, target, &found, Millis(0));
         (0..TARGETS)
             .map(|target| found.len(TargetId(target)))
             .max()

@@ -5,9 +5,11 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use fastrand::Rng;
 use rolter_bench::prompts::sharing_a_head;
 use rolter_core::affinity::{Limits, Tree};
-use rolter_core::balance::{Balancer, Fleet, Margins};
+use rolter_core::balance::{Balancer, Fleet, Margins, Request, Strategy, TargetInfo};
+use rolter_core::memory::Memory;
 use rolter_core::prompt::Prompt;
 use rolter_core::target::{TargetId, TargetSet};
+use rolter_core::time::Millis;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -54,7 +56,7 @@ fn evict(criterion: &mut Criterion) {
         max_nodes: LIMITS.max_nodes / 2,
         ..LIMITS
     };
-    let mut full = Ours(Tree::new(1, limits));
+    let mut full = Ours(Tree::new(limits));
     let mut take_all = || {
         for prompt in &prompts {
             full.match_and_insert(prompt, 0);
@@ -82,20 +84,33 @@ fn pick(criterion: &mut Criterion) {
     for targets in [usize::from(TARGETS), 64] {
         let load: Vec<u32> = (0..).take(targets).map(|target| target % 4).collect();
         let fleet = Fleet {
-            targets,
+            targets: TargetSet::first(targets),
             eligible: TargetSet::first(targets),
             load: Some(&load),
         };
-        let balancer = RefCell::new(Balancer::CacheAware {
+        let infos: Vec<TargetInfo> = (fleet.targets.iter())
+            .map(|id| TargetInfo {
+                id,
+                seed: 0,
+                weight: 1,
+            })
+            .collect();
+        let strategy = Strategy::CacheAware {
             margins: Margins::default(),
-            tree: Rc::new(RefCell::new(Tree::new(targets, LIMITS))),
-        });
+        };
+        let memory = Rc::new(RefCell::new(Memory::new(LIMITS)));
         let mut rng = Rng::with_seed(64);
+        let balancer = RefCell::new(Balancer::new(strategy, &infos, memory, &mut rng));
         group.bench_function(BenchmarkId::new("targets", targets), |bencher| {
             bencher.iter(|| {
                 let balancer = &mut *balancer.borrow_mut();
                 for prompt in &prompts {
-                    balancer.pick(&fleet, Some(prompt), &mut rng);
+                    let request = Request {
+                        prompt: Some(prompt),
+                        session: None,
+                        now: Millis(0),
+                    };
+                    balancer.decide(&fleet, &request, 0, &mut rng, |_| true);
                 }
             });
         });

@@ -1,4 +1,5 @@
-//! Which target has how much of a prompt: one radix tree that serves all targets of a route.
+//! Which target has how much of a prompt, and which has a session: one radix tree and one table
+//! that serve all targets of a route.
 //!
 //! A node is a run of bytes; it knows the targets whose prompts need it. One walk from the root
 //! tells the matched length of every target, because a target that lacks a node lacks all below
@@ -12,13 +13,19 @@
 //!   than two nodes a prompt.
 
 mod found;
+mod lessons;
 mod node;
 mod prompts;
+mod queue;
+mod sessions;
 #[cfg(test)]
 mod tests;
 mod tree;
 
 pub use found::Match;
+pub use lessons::{Moved, Observed};
+pub use prompts::PromptRef;
+pub use sessions::Sessions;
 pub use tree::{Limits, Tree, Usage};
 
 /// A node of the tree, by its place in the slab.

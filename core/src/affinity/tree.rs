@@ -1,4 +1,4 @@
-//! The radix tree: walking, learning, forgetting.
+//! The radix tree: walking, growing, shrinking.
 
 use super::found::{Match, Place, common_prefix};
 use super::node::{NODE_BYTES, Node};
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 /// The longest name of a model whose prompts are learnt. No engine has a longer one, and clients
 /// choose it.
-const MAX_MODEL_BYTES: usize = 256;
+pub(super) const MAX_MODEL_BYTES: usize = 256;
 
 /// What one root takes beside its node: its entry among the roots, in a table that is at least
 /// half full, and its name, which is there twice.
@@ -45,28 +45,27 @@ pub struct Usage {
 
 /// The affinity tree of one route. See the module's documentation.
 pub struct Tree {
-    limits: Limits,
+    pub(super) limits: Limits,
     roots: HashMap<Box<[u8]>, NodeId>,
-    nodes: Slab<Node>,
-    prompts: Prompts,
+    pub(super) nodes: Slab<Node>,
+    pub(super) prompts: Prompts,
     /// Distinct bytes that each target holds.
     held: Vec<usize>,
     text: usize,
     evictions: u64,
     /// Counts what moves nodes, so that an outdated [`Match`] is recognised.
-    changes: u64,
+    pub(super) changes: u64,
 }
 
 impl Tree {
-    /// An empty tree for so many targets, of which [`MAX_TARGETS`] count.
-    pub fn new(targets: usize, limits: Limits) -> Self {
-        let targets = targets.min(MAX_TARGETS);
+    /// An empty tree.
+    pub fn new(limits: Limits) -> Self {
         Self {
             limits,
             roots: HashMap::new(),
             nodes: Slab::new(),
-            prompts: Prompts::new(targets),
-            held: vec![0; targets],
+            prompts: Prompts::new(),
+            held: vec![0; MAX_TARGETS],
             text: 0,
             evictions: 0,
             changes: 0,
@@ -113,28 +112,6 @@ impl Tree {
         found
     }
 
-    /// Records that the target was given the text: it holds all of it from now on, and what it was
-    /// given least recently goes where a limit is passed. `found` is what [`find`](Self::find) told
-    /// of the same model and text, and saves walking it again.
-    pub fn observe(&mut self, model: &[u8], text: &[u8], target: TargetId, found: &Match) {
-        let room = self.limits.max_nodes.saturating_sub(model.len());
-        if target.index() >= self.held.len() || room == 0 || model.len() > MAX_MODEL_BYTES {
-            return;
-        }
-        let (text, place) = match found.place {
-            Some(place) if found.changes == self.changes && text.len() <= room => (text, place),
-            _ => {
-                let text = text.get(..room).unwrap_or(text);
-                let place = self.find(model, text).place;
-                (text, place.unwrap_or_else(|| self.add_root(model)))
-            }
-        };
-        let end = self.end_of(place, text);
-        self.hold(end, target);
-        self.record(end, target);
-        self.shrink(target);
-    }
-
     /// How much the tree may hold.
     pub fn limits(&self) -> Limits {
         self.limits
@@ -143,7 +120,7 @@ impl Tree {
     /// Changes how much the tree may hold. What is too much goes at once.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
-        for target in (0..).map(TargetId).take(self.held.len()) {
+        for target in TargetSet::first(MAX_TARGETS).iter() {
             self.shrink(target);
         }
     }
@@ -172,7 +149,7 @@ impl Tree {
     }
 
     /// The node at which the text ends, made where it is not there yet.
-    fn end_of(&mut self, place: Place, text: &[u8]) -> NodeId {
+    pub(super) fn end_of(&mut self, place: Place, text: &[u8]) -> NodeId {
         let whole = self
             .node(place.node)
             .is_none_or(|node| place.within >= node.label.len());
@@ -187,7 +164,7 @@ impl Tree {
         }
     }
 
-    fn add_root(&mut self, model: &[u8]) -> Place {
+    pub(super) fn add_root(&mut self, model: &[u8]) -> Place {
         let root = self.add_node(model, NONE);
         self.roots.insert(model.into(), root);
         Place {
@@ -249,7 +226,7 @@ impl Tree {
     }
 
     /// Makes the target a holder of a node and of all above it, as far as it is none yet.
-    fn hold(&mut self, end: NodeId, target: TargetId) {
+    pub(super) fn hold(&mut self, end: NodeId, target: TargetId) {
         let mut gained = 0;
         let mut id = end;
         while let Some(node) = self.node_mut(id)
@@ -264,20 +241,29 @@ impl Tree {
         }
     }
 
-    /// Makes the prompt that ends at a node the target's newest.
-    fn record(&mut self, end: NodeId, target: TargetId) {
-        if let Some(node) = self.nodes.get_mut(end as usize) {
-            match self.prompts.find(node.prompts, target) {
-                Some(prompt) => self.prompts.renew(prompt),
-                None => self.prompts.insert(target, end, &mut node.prompts),
+    /// Evicts until the target, and the tree with it, are within the limits.
+    pub(super) fn shrink(&mut self, target: TargetId) {
+        while self.held(target) > self.limits.max_nodes && self.evict_oldest(target) {}
+        while self.memory() > self.limits.max_memory {
+            // Room that was made for many short prompts is not given back when they go, and evicting
+            // the long ones that came later would only make more of it.
+            if self.idle_memory() > self.limits.max_memory / 2 {
+                self.start_over();
+            } else if !self.evict_from_fullest() {
+                break;
             }
         }
     }
 
-    /// Evicts until the target, and the tree with it, are within the limits.
-    fn shrink(&mut self, target: TargetId) {
-        while self.held(target) > self.limits.max_nodes && self.evict_oldest(target) {}
-        while self.memory() > self.limits.max_memory && self.evict_from_fullest() {}
+    /// Drops everything, and the room that it took.
+    fn start_over(&mut self) {
+        self.evictions += self.prompts.len() as u64;
+        self.changes += 1;
+        self.roots = HashMap::new();
+        self.nodes = Slab::new();
+        self.prompts.start_over();
+        self.held.fill(0);
+        self.text = 0;
     }
 
     fn evict_oldest(&mut self, target: TargetId) -> bool {
@@ -298,7 +284,7 @@ impl Tree {
 
     /// Removes a target's prompt that ends at `end`, and the target from what only this prompt
     /// needed.
-    fn remove(&mut self, prompt: PromptId, end: NodeId, target: TargetId) {
+    pub(super) fn remove(&mut self, prompt: PromptId, end: NodeId, target: TargetId) {
         if let Some(node) = self.nodes.get_mut(end as usize) {
             self.prompts.remove(prompt, &mut node.prompts);
         }
@@ -389,9 +375,25 @@ impl Tree {
             + self.roots.len() * ROOT_BYTES
             + self.nodes.len() * NODE_BYTES
             + self.prompts.len() * PROMPT_BYTES
+            + self.idle_memory()
     }
 
-    fn node(&self, id: NodeId) -> Option<&Node> {
+    /// What the slabs really take, entries and room for more.
+    #[cfg(test)]
+    pub(super) fn reserved_bytes(&self) -> usize {
+        self.nodes.capacity() * (size_of::<Node>() + size_of::<usize>())
+            + self.prompts.capacity() * PROMPT_BYTES / 2
+    }
+
+    /// What the slabs take beyond what their entries are counted for. Slabs double as they grow,
+    /// which is in those counts, and never shrink.
+    fn idle_memory(&self) -> usize {
+        let idle = |capacity: usize, len: usize| (capacity / 2).saturating_sub(len);
+        idle(self.nodes.capacity(), self.nodes.len()) * NODE_BYTES
+            + idle(self.prompts.capacity(), self.prompts.len()) * PROMPT_BYTES
+    }
+
+    pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id as usize)
     }
 

@@ -1,8 +1,8 @@
 //! `cache_aware`: to the target that has the prompt's prefix, unless that one is too busy.
 
+use super::decision::{Pick, Reason};
 use super::least_load::least;
-use super::{Fleet, Pick, Reason};
-use crate::affinity::{Match, Tree};
+use super::view::View;
 use crate::target::{TargetId, TargetSet};
 use fastrand::Rng;
 
@@ -32,72 +32,55 @@ impl Default for Margins {
     }
 }
 
-/// What the tree knows about a prompt.
-#[derive(Clone, Copy)]
-pub(super) struct Warmth<'a> {
-    /// The tree of the route.
-    pub(super) tree: &'a Tree,
-    /// How much of the prompt each target has.
-    pub(super) found: &'a Match,
-    /// The length of the text that was looked up.
-    pub(super) text_len: usize,
-}
+/// The rule of the strategy.
+pub(super) struct CacheAware(pub(super) Margins);
 
-impl Margins {
-    /// Picks a target for a prompt. Nothing only where the route has no targets.
-    pub(super) fn pick(
-        &self,
-        fleet: &Fleet<'_>,
-        warmth: &Warmth<'_>,
-        rng: &mut Rng,
-    ) -> Option<Pick> {
-        let candidates = fleet.candidates();
-        let least_loaded = pick_least(candidates, fleet, warmth.tree, rng)?;
-        let best = candidates.iter().map(|t| warmth.found.len(t)).max()?;
-        let warm = candidates.iter().filter(|&t| {
-            let len = warmth.found.len(t);
-            self.is_enough(len, warmth.text_len) && len + BLOCK_BYTES >= best
-        });
-        let warm = pick_least(warm.collect(), fleet, warmth.tree, rng);
-        let (target, reason) = match warm {
-            None => (least_loaded, Reason::Miss),
-            Some(warm) if self.is_overloaded(fleet.load(warm), fleet.load(least_loaded)) => {
-                (least_loaded, Reason::Spill)
-            }
-            Some(warm) => (warm, Reason::Affinity),
+impl CacheAware {
+    pub(super) fn pick(&self, view: &View<'_>, rng: &mut Rng) -> Option<Pick> {
+        let least_loaded = pick_least(view.candidates, view, rng)?;
+        let (target, reason) = match view.lookup.request.prompt {
+            None => (least_loaded, Reason::NoPrompt),
+            Some(prompt) => match self.warm(prompt.text.len(), view, rng) {
+                None => (least_loaded, Reason::Miss),
+                Some(warm) if self.is_overloaded(view.load(warm), view.load(least_loaded)) => {
+                    (least_loaded, Reason::Spill)
+                }
+                Some(warm) => (warm, Reason::Affinity),
+            },
         };
         Some(Pick { target, reason })
+    }
+
+    /// The target to prefer for what it has of a text.
+    fn warm(&self, text_len: usize, view: &View<'_>, rng: &mut Rng) -> Option<TargetId> {
+        let matched = |target| view.lookup.matched(target);
+        let best = view.candidates.iter().map(matched).max()?;
+        if !self.is_enough(best, text_len) {
+            return None;
+        }
+        let warm = view.candidates.iter().filter(|&target| {
+            let len = matched(target);
+            self.is_enough(len, text_len) && len + BLOCK_BYTES >= best
+        });
+        pick_least(warm.collect(), view, rng)
     }
 
     /// Whether so many leading bytes of a text are reason to prefer who has them.
     #[expect(clippy::cast_precision_loss, reason = "a text has 32 KiB at most")]
     fn is_enough(&self, len: usize, text_len: usize) -> bool {
-        len > 0 && len as f64 >= self.threshold * text_len as f64
+        len > 0 && len as f64 >= self.0.threshold * text_len as f64
     }
 
     /// Whether a target is too far ahead of the least load, by both margins.
     fn is_overloaded(&self, load: u32, least: u32) -> bool {
-        load.saturating_sub(least) > self.balance_abs
-            && f64::from(load) > self.balance_rel * f64::from(least)
+        load.saturating_sub(least) > self.0.balance_abs
+            && f64::from(load) > self.0.balance_rel * f64::from(least)
     }
-}
-
-/// Picks a target for a request whose prompt is not known. Nothing only where the route has no
-/// targets.
-pub(super) fn pick_blind(fleet: &Fleet<'_>, tree: &Tree, rng: &mut Rng) -> Option<Pick> {
-    Some(Pick {
-        target: pick_least(fleet.candidates(), fleet, tree, rng)?,
-        reason: Reason::NoPrompt,
-    })
 }
 
 /// The least loaded of some targets. Equal loads go to the least-warmed target, which spreads
 /// prompts over the fleet.
-fn pick_least(
-    targets: TargetSet,
-    fleet: &Fleet<'_>,
-    tree: &Tree,
-    rng: &mut Rng,
-) -> Option<TargetId> {
-    least(targets, |t| (fleet.load(t), tree.held(t)), rng)
+fn pick_least(targets: TargetSet, view: &View<'_>, rng: &mut Rng) -> Option<TargetId> {
+    let key = |target| (view.load(target), view.memory.tree.held(target));
+    least(targets, key, rng)
 }

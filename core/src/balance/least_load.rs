@@ -1,12 +1,11 @@
-//! `least_load`, and the choice of the least that other strategies share.
+//! The choice of the least, which `least_load` is and other strategies share.
 
-use super::{Fleet, Pick, Reason};
 use crate::target::{TargetId, TargetSet};
 use fastrand::Rng;
 
 /// One of the targets for which `key` is least, each as likely as the others: ties broken by index
 /// would all fall on the first replica.
-pub(super) fn least<K: Ord>(
+pub(super) fn least<K: PartialOrd>(
     targets: TargetSet,
     key: impl Fn(TargetId) -> K,
     rng: &mut Rng,
@@ -35,14 +34,4 @@ pub(super) fn least<K: Ord>(
         }
     }
     best.map(|(_, target)| target)
-}
-
-/// Picks the target with the least load, any of them where several have it. Nothing only where the
-/// route has no targets.
-pub(super) fn least_load(fleet: &Fleet<'_>, rng: &mut Rng) -> Option<Pick> {
-    let target = least(fleet.candidates(), |target| fleet.load(target), rng)?;
-    Some(Pick {
-        target,
-        reason: Reason::LeastLoad,
-    })
 }

@@ -1,139 +1,120 @@
 //! Which target a request goes to, and why.
 //!
-//! A pick sees the targets that may be used, their loads and, where the strategy asks for it, how
-//! much of the prompt each of them has. Choosing allocates nothing (teaching the tree does), and
-//! never takes a target outside the eligible ones unless there are none at all.
+//! A decision sees the targets that may be used, their loads and what the route has learnt. It
+//! never takes a target outside the eligible ones unless there are none at all, it breaks ties at
+//! random, and choosing allocates nothing (teaching what follows from the choice does).
+//!
+//! Each strategy is a rule in a module of its own: of some candidates it picks one. The
+//! [`Balancer`] asks it again where the pick may not be used, and for those that are next in rank.
 
+mod balancer;
 mod cache_aware;
+mod consistent_hash;
+mod decision;
 mod least_load;
+mod pipeline;
+mod random;
 mod round_robin;
+mod split;
 #[cfg(test)]
 mod tests;
+mod view;
+mod weighted;
 
+pub use balancer::Balancer;
 pub use cache_aware::Margins;
-pub use round_robin::RoundRobin;
+pub use decision::{Choice, Decision, Followers, MAX_FOLLOWERS, News, Reason};
+pub use pipeline::Pipeline;
+pub use split::split;
+pub use view::{Fleet, Lookup, Request};
 
-use crate::affinity::Tree;
-use crate::prompt::Prompt;
-use crate::target::{TargetId, TargetSet};
-use cache_aware::{Warmth, pick_blind};
-use fastrand::Rng;
-use least_load::least_load;
-use std::cell::RefCell;
-use std::rc::Rc;
+use crate::target::{MAX_TARGETS, TargetId};
 
-/// The targets of a route as they are at the moment of a pick.
-#[derive(Clone, Copy, Debug)]
-pub struct Fleet<'a> {
-    /// How many targets the route has.
-    pub targets: usize,
-    /// Those that may be used. Where that is none, all are weighed.
-    pub eligible: TargetSet,
-    /// Requests in flight, by target; nothing where no load is known.
-    pub load: Option<&'a [u32]>,
-}
-
-impl Fleet<'_> {
-    /// The targets to weigh: the eligible ones or, failing open, all.
-    fn candidates(&self) -> TargetSet {
-        let all = TargetSet::first(self.targets);
-        let eligible = self.eligible.and(all);
-        if eligible.is_empty() { all } else { eligible }
-    }
-
-    /// A target's load; zero for all where none is known, so that they compare as equal.
-    fn load(&self, target: TargetId) -> u32 {
-        let known = self.load.and_then(|load| load.get(target.index()));
-        known.copied().unwrap_or(0)
-    }
-}
-
-/// A decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pick {
-    /// Where the request goes.
-    pub target: TargetId,
-    /// Why.
-    pub reason: Reason,
-}
-
-/// Why a target was picked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// It has enough of the prompt.
-    Affinity,
-    /// The target that has the prompt is too busy; this one is the least loaded.
-    Spill,
-    /// No target has enough of the prompt; this one is the least loaded.
-    Miss,
-    /// There was no prompt to go by (no body, or one over the limit); this one is the least loaded.
-    NoPrompt,
-    /// It is the least loaded, which is all that the strategy asks.
-    LeastLoad,
-    /// It is its turn.
-    RoundRobin,
-}
-
-impl Reason {
-    /// The name in metrics and headers.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Affinity => "affinity",
-            Self::Spill => "spill",
-            Self::Miss => "miss",
-            Self::NoPrompt => "no_prompt",
-            Self::LeastLoad => "least_load",
-            Self::RoundRobin => "round_robin",
-        }
-    }
-}
-
-/// A strategy with its state, for one route.
-pub enum Balancer {
-    /// Prefix affinity within the margins of the load guard.
+/// How a target is chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Strategy {
+    /// The target that has the prompt's prefix, within the margins of the load guard.
     CacheAware {
         /// The margins.
         margins: Margins,
-        /// Who has which prompts. Shared, so that what was learnt can outlive a configuration.
-        tree: Rc<RefCell<Tree>>,
     },
-    /// The fewest requests in flight; any of them where several have it.
+    /// The target with the least load.
     LeastLoad,
-    /// See [`RoundRobin`].
-    RoundRobin(RoundRobin),
+    /// The targets in turn.
+    RoundRobin,
+    /// Any target.
+    Random,
+    /// The less loaded of two targets that are drawn at random.
+    PowerOfTwo,
+    /// The targets in turn, as often as their weights say.
+    Weighted,
+    /// The target that is fixed for the session or, without one, for the prompt.
+    ConsistentHash,
+    /// The target with the best sum of scores.
+    Pipeline(Pipeline),
 }
 
-impl Balancer {
-    /// Whether a pick takes the prompt into account, so that the body is worth waiting for.
-    pub fn reads_prompt(&self) -> bool {
-        matches!(self, Self::CacheAware { .. })
-    }
+/// A target as strategies need to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetInfo {
+    /// Its number.
+    pub id: TargetId,
+    /// A hash of its name, by which `consistent_hash` tells it from others: the same in every
+    /// worker, whatever other targets there are.
+    pub seed: u64,
+    /// Its share of the requests against that of others, at least 1.
+    pub weight: u32,
+}
 
-    /// Picks a target, and teaches the affinity tree that it now has the prompt: a request that
-    /// follows at once finds it there. Nothing only where the route has no targets.
-    pub fn pick(
-        &mut self,
-        fleet: &Fleet<'_>,
-        prompt: Option<&Prompt<'_>>,
-        rng: &mut Rng,
-    ) -> Option<Pick> {
-        match (self, prompt) {
-            (Self::LeastLoad, _) => least_load(fleet, rng),
-            (Self::RoundRobin(turns), _) => turns.pick(fleet),
-            (Self::CacheAware { tree, .. }, None) => pick_blind(fleet, &tree.borrow(), rng),
-            (Self::CacheAware { margins, tree }, Some(prompt)) => {
-                let model = prompt.model.as_deref().unwrap_or_default().as_bytes();
-                let mut tree = tree.borrow_mut();
-                let found = tree.find(model, &prompt.text);
-                let warmth = Warmth {
-                    tree: &tree,
-                    found: &found,
-                    text_len: prompt.text.len(),
-                };
-                let pick = margins.pick(fleet, &warmth, rng)?;
-                tree.observe(model, &prompt.text, pick.target, &found);
-                Some(pick)
-            }
+/// What a strategy takes into account, so that nothing is read in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asks {
+    /// The prompt.
+    pub prompt: Need,
+    /// The session.
+    pub session: bool,
+    /// The time to the first token, of which the memory is to be told.
+    pub first_token: bool,
+}
+
+impl Asks {
+    /// Nothing but the loads.
+    pub const NOTHING: Self = Self {
+        prompt: Need::Never,
+        session: false,
+        first_token: false,
+    };
+}
+
+/// When something is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Never.
+    Never,
+    /// For a request that has no session.
+    WithoutSession,
+    /// For every request.
+    Always,
+}
+
+impl Need {
+    /// Whether it is needed for a request that has a session, or has none.
+    pub fn with_session(self, has_session: bool) -> bool {
+        match self {
+            Self::Never => false,
+            Self::WithoutSession => !has_session,
+            Self::Always => true,
         }
     }
+}
+
+/// A table of something by target.
+fn by_id<T: Clone>(targets: &[TargetInfo], none: T, of: impl Fn(&TargetInfo) -> T) -> Vec<T> {
+    let mut table = vec![none; MAX_TARGETS];
+    for target in targets {
+        if let Some(entry) = table.get_mut(target.id.index()) {
+            *entry = of(target);
+        }
+    }
+    table
 }

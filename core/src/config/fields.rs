@@ -91,7 +91,7 @@ impl<'a> Fields<'a> {
         };
         if fields.map.is_none() {
             let what = format!("{} is no object; write `key: value` pairs", kind(value));
-            report.add(&fields.path, what);
+            fields.add_here(what);
         }
         fields
     }
@@ -99,6 +99,11 @@ impl<'a> Fields<'a> {
     /// Reports a problem with a field or with something inside it.
     pub(super) fn add(&self, key: &str, what: impl Into<String>) {
         self.report.add(&self.path_of(key), what);
+    }
+
+    /// Reports a problem with the whole.
+    pub(super) fn add_here(&self, what: impl Into<String>) {
+        self.report.add(&self.path, what);
     }
 
     /// Whether the field is there. Null is as good as absent.
@@ -161,30 +166,48 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A text that must be there.
-    pub(super) fn required_string(&self, key: &'static str, wanted: &str) -> &'a str {
-        if !self.has(key) {
-            self.add(key, format!("missing; {wanted}"));
+    /// A text that no message shows.
+    pub(super) fn unseen(&self, key: &'static str) -> Option<&'a str> {
+        let value = self.get(key)?;
+        if !value.is_string() {
+            self.add(key, "no text; write one");
         }
-        self.string(key).unwrap_or_default()
+        value.as_str()
     }
 
-    /// One of a few texts, the first of which is the default.
-    pub(super) fn one_of(&self, key: &'static str, choices: &[&'static str]) -> &'static str {
+    /// What a text says. `wanted` is what to write where it says nothing.
+    pub(super) fn parsed<T>(
+        &self,
+        key: &'static str,
+        wanted: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Option<T> {
+        self.read(key, wanted, |value| parse(value.as_str()?))
+    }
+
+    /// One of a few texts, the first of which is the default. Nothing where it is none of them.
+    pub(super) fn one_of(
+        &self,
+        key: &'static str,
+        choices: &[&'static str],
+    ) -> Option<&'static str> {
+        if !self.has(key) {
+            return choices.first().copied();
+        }
         let wanted = format!("write one of: {}", choices.join(", "));
-        let read = |value: &Value| {
-            let text = value.as_str()?;
+        self.parsed(key, &wanted, |text| {
             choices.iter().find(|&&choice| choice == text).copied()
-        };
-        let default = choices.first().copied().unwrap_or_default();
-        self.read(key, &wanted, read).unwrap_or(default)
+        })
     }
 
     /// The field `name`, which metrics and other fields refer to, and which no other element of the
     /// list has. `names` collects them with their places.
     pub(super) fn unique_name(&self, names: &mut BTreeMap<String, usize>, index: usize) -> String {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        let name = self.required_string("name", "write a name");
+        if !self.has("name") {
+            self.add("name", "missing; write a name");
+        }
+        let name = self.string("name").unwrap_or_default();
         if name.is_empty() {
             return String::new();
         }
@@ -230,6 +253,21 @@ impl<'a> Fields<'a> {
                 }
                 Some((path, text?))
             })
+    }
+
+    /// The elements of a list that no message shows, with their places in it; nothing for one that
+    /// is no text.
+    pub(super) fn unseen_strings(
+        &self,
+        key: &'static str,
+    ) -> impl Iterator<Item = (String, Option<&'a str>)> + use<'a> {
+        let value = self.get(key);
+        if value.is_some_and(|value| !value.is_array()) {
+            self.add(key, "no list; write a list of texts");
+        }
+        let list = value.and_then(Value::as_array).into_iter().flatten();
+        list.enumerate()
+            .map(move |(index, value)| (format!("{key}[{index}]"), value.as_str()))
     }
 
     /// An object, where there is one.

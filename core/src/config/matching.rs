@@ -1,5 +1,7 @@
 //! Which requests a route is for.
 
+use super::fields::Fields;
+
 /// The conditions of a route. All that are given must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conditions {
@@ -26,6 +28,41 @@ impl Default for Conditions {
 }
 
 impl Conditions {
+    pub(super) fn read(route: &Fields<'_>) -> Self {
+        let Some(fields) = route.object("match") else {
+            return Self::default();
+        };
+        let path_prefix = fields.string("path_prefix").unwrap_or("/");
+        if !path_prefix.starts_with('/') {
+            fields.add("path_prefix", "a path begins with \"/\"");
+        }
+        if path_prefix.contains(['*', '?', '#']) {
+            fields.add(
+                "path_prefix",
+                "write the beginning of a path, without pattern or query",
+            );
+        }
+        let patterns = |key, normal: fn(&[u8]) -> &[u8]| {
+            fields
+                .strings(key)
+                .filter_map(|(path, text)| {
+                    let text = str::from_utf8(normal(text.as_bytes())).unwrap_or(text);
+                    let pattern = Pattern::new(text);
+                    if pattern.is_none() {
+                        fields.add(&path, "a pattern has one \"*\" at most, and is not empty");
+                    }
+                    pattern
+                })
+                .collect()
+        };
+        Self {
+            hosts: patterns("hosts", without_port),
+            path_prefix: path_prefix.to_owned(),
+            models: patterns("models", |model| model),
+            route_name: fields.string("route_name").map(str::to_owned),
+        }
+    }
+
     /// Whether the conditions on what is known from the headers hold.
     pub fn head(&self, host: &[u8], path: &[u8], route_name: Option<&[u8]>) -> bool {
         path.starts_with(self.path_prefix.as_bytes())
@@ -47,7 +84,7 @@ impl Conditions {
 }
 
 /// A host as it is compared: ports do not count.
-pub(super) fn without_port(host: &[u8]) -> &[u8] {
+fn without_port(host: &[u8]) -> &[u8] {
     let digits = host
         .iter()
         .rev()

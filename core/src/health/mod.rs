@@ -3,16 +3,18 @@
 //! A target that asks for a pause gets one (cooldown). One that fails too often in a row, or cannot
 //! be reached at all, gets no traffic for a while (breaker); after that a single request, the
 //! probe, finds out whether it is back, and each further failure doubles the while. What a target
-//! had learnt is forgotten once it has been away for [`FORGET_AFTER_MILLIS`].
+//! had in its caches is forgotten once it has failed for [`FORGET_AFTER_MILLIS`].
 //!
 //! The state is in gauges, so that all workers agree. Reading them for every target with every pick
 //! would cost more than the pick, so a worker keeps what it read until a gauge that counts the
 //! changes tells that there was one.
 
+mod outcome;
 mod retry_after;
 #[cfg(test)]
 mod tests;
 
+pub use outcome::{Outcome, Response};
 pub use retry_after::retry_after;
 
 use crate::shared::{Host, NO_VERSION};
@@ -39,36 +41,23 @@ pub const PROBE_MILLIS: u64 = 5_000;
 /// The longest cooldown, whatever the target asks for: a mistake must not take it away for long.
 pub const MAX_COOLDOWN_MILLIS: u64 = 60_000;
 
-/// The cooldown of a target that says it is too busy, but not for how long.
+/// The cooldown of a target that says it is too busy, but not for how long, and of one that a
+/// retry has passed over.
 pub const COOLDOWN_MILLIS: u64 = 1_000;
 
-/// After so long without an answer a target counts as started anew, with nothing in its caches. No
-/// engine loads a model in less.
+/// A target that has failed for so long counts as started anew, with nothing in its caches. No engine
+/// loads a model in less.
 pub const FORGET_AFTER_MILLIS: u64 = 30_000;
 
-/// What became of a request at a target.
+/// Whether a request may go to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It answered, and not with a fault of its own.
-    Answered,
-    /// It asked for a pause of so many milliseconds, or of a length that it did not tell.
-    Busy(Option<u64>),
-    /// It answered with a fault, broke off, or took too long.
-    Failed,
-    /// There was no connection to it.
-    Unreachable,
-}
-
-impl Outcome {
-    /// What a status says about who sent it. `pause` is what [`retry_after`] made of its headers.
-    pub fn of_status(status: u16, pause: Option<u64>) -> Self {
-        match (status, pause) {
-            (429, _) | (503, Some(_)) => Self::Busy(pause),
-            // 501 and 505 are about the request.
-            (500 | 502..=504 | 506.., _) => Self::Failed,
-            _ => Self::Answered,
-        }
-    }
+pub enum Admission {
+    /// It may.
+    Granted,
+    /// It may, and finds out for all whether the target is back.
+    Probe,
+    /// It may not.
+    Refused,
 }
 
 /// Whether a target may be used.
@@ -117,11 +106,6 @@ impl<H: Host> Changes<H> {
         self.seen.replace(count) != count
     }
 
-    /// Has the next question answered with yes: there is a target that has never been read.
-    pub fn expect(&self) {
-        self.seen.set(None);
-    }
-
     fn tell(&self, host: &H) {
         host.add(self.gauge, 1);
     }
@@ -149,7 +133,6 @@ struct Known {
     until: Until,
     /// Whether an answer would change anything.
     blamed: bool,
-    away_since: Millis,
     forgotten: Millis,
 }
 
@@ -176,7 +159,6 @@ impl<H: Host> Health<H> {
         self.known.set(Known {
             until,
             blamed: host.read(self.failures) != 0 || until.breaker,
-            away_since: Millis(host.read(self.away_since)),
             forgotten: Millis(host.read(self.forgotten)),
         });
     }
@@ -188,38 +170,64 @@ impl<H: Host> Health<H> {
 
     /// Whether this request may go to the target after all. Where one may find out whether it is
     /// back, the first to ask is that one.
-    pub fn admit(&self, host: &H, now: Millis, changes: &Changes<H>) -> bool {
+    pub fn admit(&self, host: &H, now: Millis, changes: &Changes<H>) -> Admission {
         match self.state(now) {
-            State::Ready => true,
-            State::Cooling | State::Open => false,
-            State::HalfOpen => self.claim_probe(host, now, changes),
+            State::Ready => Admission::Granted,
+            State::HalfOpen if self.claim_probe(host, now, changes) => Admission::Probe,
+            State::Cooling | State::Open | State::HalfOpen => Admission::Refused,
         }
     }
 
-    /// Takes in what became of a request.
-    pub fn learn(&self, host: &H, outcome: Outcome, now: Millis, changes: &Changes<H>) {
+    /// Lets another request find out: the probe has ended without an outcome, as when its client
+    /// has left.
+    pub fn give_up_probe(&self, host: &H, now: Millis, changes: &Changes<H>) {
+        if Until::read(host.read(self.until)).probing {
+            // Later than when this probe was claimed, so that it is another claim.
+            self.put(host, Until::breaker(now.plus(1)));
+            self.tell(host, changes);
+        }
+    }
+
+    /// Takes in what became of a request. `others` is whether further requests are under way at the
+    /// target, which show that it lives.
+    pub fn learn(
+        &self,
+        host: &H,
+        outcome: Outcome,
+        others: bool,
+        now: Millis,
+        changes: &Changes<H>,
+    ) {
+        if outcome.is_failure() && !others {
+            self.forget_if_away(host, now, changes);
+        }
         match outcome {
             Outcome::Answered => self.close(host, changes),
             Outcome::Busy(pause) => self.cool(host, pause, now, changes),
+            Outcome::PassedOver => {
+                self.blame(host, 1, now, changes);
+                self.rest(host, now, changes);
+            }
             Outcome::Failed => self.blame(host, 1, now, changes),
             Outcome::Unreachable => self.blame(host, MAX_FAILURES, now, changes),
-        }
-    }
-
-    /// Has what the target had learnt forgotten once it has been away for long.
-    pub fn forget_if_away(&self, host: &H, now: Millis, changes: &Changes<H>) {
-        let known = self.known.get();
-        let away = known.away_since != Millis::default()
-            && now.since(known.away_since) >= FORGET_AFTER_MILLIS;
-        if away && known.forgotten < known.away_since {
-            host.put(self.forgotten, now.0);
-            self.tell(host, changes);
         }
     }
 
     /// What the target had before this is forgotten, going by what was read last.
     pub fn forgotten(&self) -> Millis {
         self.known.get().forgotten
+    }
+
+    /// Has forgotten what the target had if it has failed for long, once each time.
+    fn forget_if_away(&self, host: &H, now: Millis, changes: &Changes<H>) {
+        let away_since = Millis(host.read(self.away_since));
+        let is_away = away_since != Millis::default()
+            && now.since(away_since) >= FORGET_AFTER_MILLIS
+            && Millis(host.read(self.forgotten)) < away_since;
+        if is_away {
+            host.put(self.forgotten, now.0);
+            self.tell(host, changes);
+        }
     }
 
     fn close(&self, host: &H, changes: &Changes<H>) {
@@ -238,6 +246,8 @@ impl<H: Host> Health<H> {
     }
 
     fn cool(&self, host: &H, pause: Option<u64>, now: Millis, changes: &Changes<H>) {
+        // A pause of nothing is as good as none: whoever fails fast would draw traffic by it.
+        let pause = pause.filter(|&pause| pause > 0);
         let pause = pause.unwrap_or(COOLDOWN_MILLIS).min(MAX_COOLDOWN_MILLIS);
         let until = Until::read(host.read(self.until));
         let wanted = now.plus(pause);
@@ -246,6 +256,14 @@ impl<H: Host> Health<H> {
         if until.breaker || longer {
             self.close(host, changes);
             self.put(host, Until::cooldown(wanted));
+            self.tell(host, changes);
+        }
+    }
+
+    /// Leaves the target alone for a moment, if it is not already.
+    fn rest(&self, host: &H, now: Millis, changes: &Changes<H>) {
+        if Until::read(host.read(self.until)).state(now) == State::Ready {
+            self.put(host, Until::cooldown(now.plus(COOLDOWN_MILLIS)));
             self.tell(host, changes);
         }
     }

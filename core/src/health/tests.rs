@@ -1,6 +1,9 @@
+//! Cooldown, breaker, probe and forgetting, as several workers see them.
+
 use super::*;
 use crate::shared::simulated::{SimulatedHost, World};
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::sync::Arc;
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -12,6 +15,8 @@ struct Worker {
     host: SimulatedHost,
     changes: Changes<SimulatedHost>,
     health: Health<SimulatedHost>,
+    /// Whether other requests are under way at the target.
+    others: Cell<bool>,
 }
 
 impl Worker {
@@ -20,6 +25,7 @@ impl Worker {
         Self {
             changes: Changes::new(&host),
             health: Health::new(&host, "a"),
+            others: Cell::new(false),
             host,
         }
     }
@@ -32,17 +38,23 @@ impl Worker {
     }
 
     fn learn(&self, outcome: Outcome, now: Millis) {
-        self.health.learn(&self.host, outcome, now, &self.changes);
+        let others = self.others.get();
+        self.health
+            .learn(&self.host, outcome, others, now, &self.changes);
     }
 
     fn admit(&self, now: Millis) -> bool {
         self.state(now);
-        self.health.admit(&self.host, now, &self.changes)
+        let admission = self.health.admit(&self.host, now, &self.changes);
+        admission != Admission::Refused
+    }
+
+    fn give_up_probe(&self, now: Millis) {
+        self.health.give_up_probe(&self.host, now, &self.changes);
     }
 
     fn forgotten(&self, now: Millis) -> Millis {
         self.state(now);
-        self.health.forget_if_away(&self.host, now, &self.changes);
         self.health.forgotten()
     }
 }
@@ -78,6 +90,7 @@ fn a_pause_has_bounds_and_a_default() {
         (Some(86_400_000), MAX_COOLDOWN_MILLIS),
         (Some(u64::MAX), MAX_COOLDOWN_MILLIS),
         (None, COOLDOWN_MILLIS),
+        (Some(0), COOLDOWN_MILLIS),
     ] {
         let [worker, _] = workers();
         worker.learn(Outcome::Busy(asked), NOW);
@@ -150,7 +163,8 @@ fn a_worker_that_has_not_heard_of_the_probe_yet_does_not_send_another() {
     assert_eq!(other.state(later), State::HalfOpen);
     assert!(one.admit(later));
     // What it knows is older than the probe.
-    assert!(!other.health.admit(&other.host, later, &other.changes));
+    let admission = other.health.admit(&other.host, later, &other.changes);
+    assert_eq!(admission, Admission::Refused);
 }
 
 #[test]
@@ -162,6 +176,25 @@ fn a_probe_that_nobody_hears_of_again_is_followed_by_another() {
     assert!(!other.admit(later.plus(PROBE_MILLIS - 1)));
     assert!(other.admit(later.plus(PROBE_MILLIS)));
     assert!(!one.admit(later.plus(PROBE_MILLIS)));
+}
+
+#[test]
+fn a_probe_whose_client_leaves_makes_room_for_another_at_once() {
+    let [one, other] = workers();
+    one.learn(Outcome::Unreachable, NOW);
+    let mut now = NOW.plus(OPEN_MILLIS);
+    for round in 0..20 {
+        assert!(one.admit(now), "{round}");
+        assert!(!other.admit(now), "{round}");
+        one.give_up_probe(now);
+        // Within the same millisecond, and later.
+        assert!(!other.admit(now), "{round}");
+        now = now.plus(1);
+    }
+    assert!(other.admit(now));
+    other.learn(Outcome::Answered, now);
+    one.give_up_probe(now);
+    assert_eq!(other.state(now), State::Ready, "what is known stands");
 }
 
 #[test]
@@ -206,23 +239,55 @@ fn a_target_that_asks_for_a_pause_is_there() {
     assert_eq!(one.state(NOW.plus(500)), State::Ready);
 }
 
+/// Lets probes fail every few seconds, until so many milliseconds have passed.
+fn stay_away(worker: &Worker, from: Millis, millis: u64) -> Millis {
+    let mut now = from;
+    while now.since(from) < millis {
+        now = now.plus(MAX_OPEN_MILLIS.min(millis - now.since(from)));
+        worker.state(now);
+        worker.learn(Outcome::Failed, now);
+    }
+    now
+}
+
 #[test]
-fn a_target_that_stays_away_is_forgotten_once_by_all() {
+fn a_target_that_keeps_failing_is_forgotten_once_by_all() {
     let [one, other] = workers();
     one.learn(Outcome::Unreachable, NOW);
-    assert_eq!(one.forgotten(NOW.plus(FORGET_AFTER_MILLIS - 1)), Millis(0));
-    let at = NOW.plus(FORGET_AFTER_MILLIS);
+    let now = stay_away(&one, NOW, FORGET_AFTER_MILLIS - 1);
+    assert_eq!(one.forgotten(now), Millis(0));
+    let at = stay_away(&one, now, MAX_OPEN_MILLIS);
     assert_eq!(one.forgotten(at), at);
-    assert_eq!(other.forgotten(at.plus(5_000)), at, "not anew");
-    other.learn(Outcome::Answered, at.plus(6_000));
-    assert_eq!(one.forgotten(at.plus(FORGET_AFTER_MILLIS)), at);
+    let later = stay_away(&other, at, 2 * FORGET_AFTER_MILLIS);
+    assert_eq!(other.forgotten(later), at, "not anew");
+    other.learn(Outcome::Answered, later);
+    assert_eq!(one.forgotten(later), at);
+}
+
+#[test]
+fn a_target_that_nobody_asks_is_not_forgotten() {
+    let [one, other] = workers();
+    one.learn(Outcome::Unreachable, NOW);
+    let morning = NOW.plus(10 * FORGET_AFTER_MILLIS);
+    other.state(morning);
+    other.learn(Outcome::Answered, morning);
+    assert_eq!(one.forgotten(morning), Millis(0));
+}
+
+#[test]
+fn a_target_at_which_requests_are_under_way_is_not_forgotten() {
+    let [one, other] = workers();
+    one.others.set(true);
+    one.learn(Outcome::Unreachable, NOW);
+    let later = stay_away(&one, NOW, 3 * FORGET_AFTER_MILLIS);
+    assert_eq!(other.forgotten(later), Millis(0));
 }
 
 #[test]
 fn a_target_that_was_away_for_a_moment_is_not_forgotten() {
     let [one, other] = workers();
     one.learn(Outcome::Unreachable, NOW);
-    let back = NOW.plus(FORGET_AFTER_MILLIS - 1);
+    let back = stay_away(&one, NOW, FORGET_AFTER_MILLIS - 1);
     other.state(back);
     other.learn(Outcome::Answered, back);
     one.learn(Outcome::Unreachable, back.plus(10));
@@ -240,7 +305,7 @@ fn a_clock_that_is_set_back_keeps_no_target_away() {
 }
 
 #[test]
-fn what_a_status_says_about_a_target() {
+fn what_a_target_answers_says_how_it_is() {
     use Outcome::{Answered, Busy, Failed};
     for (status, pause, outcome) in [
         (200, None, Answered),
@@ -256,8 +321,70 @@ fn what_a_status_says_about_a_target() {
         (504, None, Failed),
         (529, None, Failed),
     ] {
-        assert_eq!(Outcome::of_status(status, pause), outcome, "{status}");
+        let response = Response {
+            status,
+            is_targets_own: true,
+            is_request_complete: true,
+            flags: 0x8000,
+            pause,
+        };
+        assert_eq!(Outcome::of_response(response), Some(outcome), "{status}");
     }
+}
+
+#[test]
+fn what_envoy_answers_in_place_of_a_target_is_held_against_it_only_where_it_is_its_fault() {
+    use Outcome::{Failed, Unreachable};
+    // The flags are as Envoy sets them, by their short names.
+    for (name, flags, at_first, at_last) in [
+        ("none: a filter answers by itself", 0, None, None),
+        ("UH", 0x2, Some(Unreachable), Some(Unreachable)),
+        ("UT", 0x4, Some(Failed), None),
+        ("UR", 0x10, Some(Failed), Some(Failed)),
+        ("UF", 0x20, Some(Unreachable), Some(Unreachable)),
+        ("UF, URX", 0x8020, Some(Unreachable), Some(Unreachable)),
+        ("UC", 0x40, Some(Failed), Some(Failed)),
+        ("UO", 0x80, None, None),
+        ("NR", 0x100, None, None),
+        ("RL", 0x800, None, None),
+        ("DC", 0x4000, None, None),
+        ("UT, URX", 0x8004, Some(Failed), None),
+        ("SI", 0x1_0000, Some(Failed), None),
+        ("DPE", 0x4_0000, None, None),
+        ("UPE", 0x80_0000, Some(Failed), Some(Failed)),
+        ("NC", 0x100_0000, Some(Unreachable), Some(Unreachable)),
+    ] {
+        for status in [200, 400, 408, 429, 503] {
+            let response = Response {
+                status,
+                is_targets_own: false,
+                is_request_complete: true,
+                flags,
+                pause: Some(1),
+            };
+            assert_eq!(Outcome::of_response(response), at_first, "{name}");
+            let incomplete = Response {
+                is_request_complete: false,
+                ..response
+            };
+            assert_eq!(Outcome::of_response(incomplete), at_last, "{name}");
+        }
+        assert_eq!(Outcome::of_broken_off(flags), at_last, "{name}");
+    }
+}
+
+#[test]
+fn a_target_that_a_retry_passed_over_rests_for_a_moment_and_is_blamed() {
+    let [one, other] = workers();
+    let mut now = NOW;
+    for _ in 1..MAX_FAILURES {
+        one.learn(Outcome::PassedOver, now);
+        assert_eq!(other.state(now.plus(COOLDOWN_MILLIS - 1)), State::Cooling);
+        now = now.plus(COOLDOWN_MILLIS);
+        assert_eq!(other.state(now), State::Ready);
+    }
+    one.learn(Outcome::PassedOver, now);
+    assert_eq!(other.state(now), State::Open);
 }
 
 #[test]
@@ -287,7 +414,7 @@ proptest! {
     /// in the end, and none is kept away longer than the bounds say.
     #[test]
     fn workers_agree_and_every_wait_ends(
-        steps in prop::collection::vec((0..2_usize, 0..6_u8, 0..20_000_u64), 1..80)
+        steps in prop::collection::vec((0..2_usize, 0..8_u8, 0..20_000_u64), 1..80)
     ) {
         let workers = workers();
         let mut now = NOW;
@@ -300,7 +427,9 @@ proptest! {
                 1 => worker.learn(Outcome::Busy(Some(later)), now),
                 2 => worker.learn(Outcome::Failed, now),
                 3 => worker.learn(Outcome::Unreachable, now),
-                4 => { worker.admit(now); }
+                4 => worker.learn(Outcome::PassedOver, now),
+                5 => { worker.admit(now); }
+                6 => worker.give_up_probe(now),
                 _ => { worker.forgotten(now); }
             }
             prop_assert_eq!(workers[0].state(now), workers[1].state(now));

@@ -80,9 +80,13 @@ pub struct Prompt<'a> {
 }
 
 impl<'a> Prompt<'a> {
-    /// Reads a request. Borrows from the body, and allocates the bounded text alone.
+    /// Reads a request by its path. Borrows from the body, and allocates the bounded text alone.
     pub fn read(path: &[u8], body: &'a [u8]) -> Self {
-        let dialect = Dialect::of_path(path);
+        Self::read_as(Dialect::of_path(path), body)
+    }
+
+    /// Reads a request whose path told this dialect.
+    pub fn read_as(dialect: Option<Dialect>, body: &'a [u8]) -> Self {
         let mut fields = Fields::default();
         // The first attempt takes the order of the fields that clients use for granted.
         let conversation = [true, false].into_iter().find_map(|in_place| {
@@ -104,6 +108,11 @@ impl<'a> Prompt<'a> {
             token_ids: ids.map(TokenIds),
             dialect,
         }
+    }
+
+    /// About how many tokens the prompt has, at four bytes each, as is usual for English text.
+    pub fn tokens(&self) -> u32 {
+        u32::try_from(self.len / 4).unwrap_or(u32::MAX)
     }
 
     /// The model of a request of whose body only the beginning is known.

@@ -21,6 +21,10 @@ pub trait Host {
     /// A gauge by its handle, which is worth something in one VM alone.
     type Gauge: Copy;
 
+    /// The name of the VMs that have the shared data in common. Gauges are common to the whole
+    /// process, so those that go by slots, which are shared data, bear this name.
+    fn vm(&self) -> String;
+
     /// A value of the shared data.
     fn get(&self, key: &str) -> Option<Stored>;
 

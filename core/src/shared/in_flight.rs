@@ -10,16 +10,21 @@
 
 use super::host::Host;
 use super::slots::SlotId;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 /// So many audits in a row have to find the same difference before it is taken out. Between its two
-/// counts a request makes a difference that is no fault; no two audits meet the same one.
+/// counts a request makes a difference that is no fault, and that the next audit hardly meets again.
+/// Should it all the same, the next three find that out.
 const SURE: u32 = 3;
 
 /// The requests in flight at one target, as one VM counts and sees them.
 pub struct InFlight<H: Host> {
     target: String,
+    /// The name of the VMs that share; see [`Host::vm`].
+    vm: String,
     total: H::Gauge,
+    /// The parts of all slots, as far as they were asked for.
+    shares: RefCell<Vec<Option<H::Gauge>>>,
     /// This VM's part of the gauge, where it has a slot.
     share: Cell<Option<H::Gauge>>,
     mine: Cell<u64>,
@@ -30,9 +35,13 @@ pub struct InFlight<H: Host> {
 impl<H: Host> InFlight<H> {
     /// Counts for a target of this name, from zero.
     pub fn new(host: &H, target: &str) -> Self {
+        let vm = host.vm();
+        let labels = [("target", target), ("vm", &*vm)];
         Self {
             target: target.to_owned(),
-            total: host.gauge("rolter_in_flight", &[("target", target)]),
+            total: host.gauge("rolter_in_flight", &labels),
+            vm,
+            shares: RefCell::default(),
             share: Cell::new(None),
             mine: Cell::new(0),
             found: Cell::new((0, 0)),
@@ -58,14 +67,9 @@ impl<H: Host> InFlight<H> {
             .unwrap_or(u32::MAX)
     }
 
-    /// The requests in flight through this VM.
-    pub fn mine(&self) -> u64 {
-        self.mine.get()
-    }
-
     /// Writes this VM's share to its slot: after each beat, because a slot that a VM has claimed
     /// may have been another's, who can have written to it until that moment.
-    pub fn state(&self, host: &H, slot: Option<SlotId>, moved: bool) {
+    pub fn write_share(&self, host: &H, slot: Option<SlotId>, moved: bool) {
         if moved || self.share.get().is_none() {
             self.share.set(slot.map(|slot| self.share_of(host, slot)));
         }
@@ -110,9 +114,24 @@ impl<H: Host> InFlight<H> {
     }
 
     fn share_of(&self, host: &H, SlotId(slot): SlotId) -> H::Gauge {
-        let slot = slot.to_string();
-        let labels = [("target", self.target.as_str()), ("slot", slot.as_str())];
-        host.gauge("rolter_in_flight_share", &labels)
+        let mut shares = self.shares.borrow_mut();
+        let place = usize::from(slot);
+        if shares.len() <= place {
+            shares.resize(place + 1, None);
+        }
+        let define = || {
+            let slot = slot.to_string();
+            let labels = [
+                ("target", &*self.target),
+                ("slot", &*slot),
+                ("vm", &*self.vm),
+            ];
+            host.gauge("rolter_in_flight_share", &labels)
+        };
+        match shares.get_mut(place) {
+            Some(share) => *share.get_or_insert_with(define),
+            None => define(),
+        }
     }
 }
 

@@ -11,8 +11,8 @@
 //! | [`Worker`] | one VM's part in all of it |
 //!
 //! A VM may die between any two calls of the host. What it leaves behind is put right by the others
-//! once its heart has been still for [`slots::DEAD_AFTER`] of their own beats; no clock has a part
-//! in that, so none can be wrong.
+//! once its heart has been still for [`slots::DEAD_AFTER`] of their own beats. Beats are counted, not
+//! timed, so a clock that jumps makes nobody dead.
 
 mod host;
 pub mod in_flight;

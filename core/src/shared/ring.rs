@@ -15,12 +15,15 @@ use super::slots::{MAX_SLOTS, SlotId};
 /// Segments that are kept of a ring.
 pub const SEGMENTS: u64 = 64;
 
-/// What a segment may hold: any one record, or some dozens of short ones. All of it is copied when
+/// What a segment may hold: any one record, or many short ones. All of it is copied when
 /// one record is added or read, which takes a few microseconds.
 pub const SEGMENT_BYTES: usize = 40 << 10;
 
 /// The longest record.
 pub const MAX_RECORD_BYTES: usize = SEGMENT_BYTES - HEADER_BYTES - LENGTH_BYTES;
+
+/// What a record costs beside its bytes, in bytes: short ones take as long as that to learn.
+const RECORD_COST: usize = 256;
 
 /// A segment begins with its number and the number of records in all segments before it.
 const HEADER_BYTES: usize = 16;
@@ -150,8 +153,8 @@ impl<H: Host> Reader<H> {
         }
     }
 
-    /// Reads what is new in the first `high` rings, up to about so many bytes of segments. Whether
-    /// that was all.
+    /// Reads what is new in the first `high` rings, up to about so many bytes of segments, short
+    /// records counted as longer ones. Whether that was all.
     pub fn read(
         &mut self,
         host: &H,
@@ -244,7 +247,8 @@ impl<H: Host> Cursor<H> {
             let newest = self.at.segment == head.segment;
             if let Some(segment) = segment {
                 let end = if newest { head.offset } else { value.len() };
-                self.take(&segment.until(end), lost, each);
+                let records = self.take(&segment.until(end), lost, each);
+                *left = left.saturating_sub(records * RECORD_COST);
             }
             self.at = if newest {
                 head
@@ -254,8 +258,14 @@ impl<H: Host> Cursor<H> {
         }
     }
 
-    /// Takes the records of a segment from the cursor on.
-    fn take(&mut self, segment: &Segment<'_>, lost: &mut u64, each: &mut impl FnMut(&[u8])) {
+    /// Takes the records of a segment from the cursor on, and tells how many they are.
+    fn take(
+        &mut self,
+        segment: &Segment<'_>,
+        lost: &mut u64,
+        each: &mut impl FnMut(&[u8]),
+    ) -> usize {
+        let mut taken = 0;
         let mut records = segment.before;
         if self.at.offset == HEADER_BYTES {
             *lost += records.saturating_sub(self.records.unwrap_or(records));
@@ -265,8 +275,10 @@ impl<H: Host> Cursor<H> {
         for record in segment.records(self.at.offset) {
             each(record);
             records += 1;
+            taken += 1;
         }
         self.records = Some(records);
+        taken
     }
 }
 
@@ -310,7 +322,8 @@ impl<'a> Segment<'a> {
 }
 
 fn head<H: Host>(host: &H, SlotId(slot): SlotId) -> H::Gauge {
-    host.gauge("rolter_ring_head", &[("slot", &slot.to_string())])
+    let labels = [("slot", &*slot.to_string()), ("vm", &host.vm())];
+    host.gauge("rolter_ring_head", &labels)
 }
 
 fn key(SlotId(slot): SlotId, segment: u64) -> String {

@@ -186,6 +186,10 @@ impl SimulatedHost {
 impl Host for SimulatedHost {
     type Gauge = usize;
 
+    fn vm(&self) -> String {
+        "v".to_owned()
+    }
+
     fn get(&self, key: &str) -> Option<Stored> {
         self.call(|state| state.data.get(key).cloned())
     }

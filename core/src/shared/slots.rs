@@ -31,7 +31,7 @@ pub struct SlotId(pub u8);
 
 /// One VM's part in the table.
 pub struct Member<H: Host> {
-    /// Drawn at random, so that no two VMs have the same.
+    /// Drawn at random: that two VMs have the same is less likely than any fault of a machine.
     id: u64,
     slot: Option<SlotId>,
     /// The table as it was when it was last read.
@@ -59,7 +59,7 @@ impl<H: Host> Member<H> {
             slot: None,
             table: Table::empty(),
             watched: vec![(Entry::default(), 0); MAX_SLOTS],
-            high: host.gauge("rolter_slots", &[]),
+            high: host.gauge("rolter_slots", &[("vm", &host.vm())]),
         }
     }
 

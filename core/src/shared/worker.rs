@@ -45,12 +45,12 @@ impl<H: Host> Worker<H> {
 
     /// Whether a beat is due, by a clock that may have been set in either direction.
     pub fn is_due(&self, now: Millis) -> bool {
-        now.0.abs_diff(self.beaten.0) >= BEAT_MILLIS
+        now.apart(self.beaten) >= BEAT_MILLIS
     }
 
     /// Whether a beat is so late that another VM may have this one's slot by now.
     pub fn is_late(&self, now: Millis) -> bool {
-        now.0.abs_diff(self.beaten.0) >= LATE_MILLIS
+        now.apart(self.beaten) >= LATE_MILLIS
     }
 
     /// Shows that this VM lives, states what it counts, and puts right what VMs that have died left
@@ -65,7 +65,7 @@ impl<H: Host> Worker<H> {
             self.writer = slot.map(|slot| Writer::new(host, slot));
         }
         for count in counts() {
-            count.state(host, slot, beat.moved);
+            count.write_share(host, slot, beat.moved);
             if self.member.leads() {
                 count.audit(host, self.member.held());
             }

@@ -39,6 +39,8 @@ enum Command {
     Serve,
 }
 
+/// Envoy's worker threads. They share what they learn, so more of them would find as much.
+const WORKERS: usize = 1;
 /// How many failures are shown in full.
 const SHOWN_FAILURES: usize = 5;
 /// The time between two lines that tell how far it is.
@@ -134,7 +136,7 @@ async fn half(strategy: Strategy, traffic: &Arc<Traffic>) -> io::Result<Outcome>
         }
         Progress::Over(..) => {}
     };
-    demo::play(strategy, traffic, &demo::engine(), tell).await
+    demo::play(strategy, WORKERS, traffic, &demo::engine(), tell).await
 }
 
 /// Says whether every answer was right, and what was wrong.

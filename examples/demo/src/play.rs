@@ -128,19 +128,21 @@ pub fn setup(strategy: Strategy, engine: &EngineConfig) -> Setup {
         })
 }
 
-/// Plays the traffic to a fresh fleet, which is gone when this returns or is dropped.
+/// Plays the traffic to a fresh fleet, behind an Envoy with so many workers. All of it is gone when
+/// this returns or is dropped.
 ///
 /// # Errors
 /// Where the fleet does not start, its stats cannot be read, or the traffic takes too long. Failed
 /// requests are no error but part of the outcome.
 pub async fn play(
     strategy: Strategy,
+    workers: usize,
     traffic: &Arc<Traffic>,
     engine: &EngineConfig,
     mut progress: impl FnMut(Progress),
 ) -> io::Result<Outcome> {
     let start = Instant::now();
-    let fleet = Fleet::start(setup(strategy, engine)).await?;
+    let fleet = Fleet::start(setup(strategy, engine).workers(workers)).await?;
     progress(Progress::Ready(start.elapsed()));
 
     let asker =

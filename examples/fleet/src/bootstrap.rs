@@ -1,14 +1,16 @@
-//! Envoy's configuration: the documented one, with the engines and ports of this machine, and the
+//! Envoy's configuration: a documented one, with the engines and ports of this machine, and the
 //! filter in a file of its own.
 
-use crate::envoy::module;
+use crate::Reach;
+use crate::envoy::Version;
 use serde_json::{Value, json};
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
-const DOCUMENTED: &str = include_str!("../../../envoy/envoy.yaml");
-const LISTENER: &str = "/static_resources/listeners/0/address/socket_address";
+const BY_CLUSTER: &str = include_str!("../../../envoy/envoy.yaml");
+const IN_POOL: &str = include_str!("../../../envoy/pool.yaml");
+const LISTENER: &str = "/static_resources/listeners/0";
 const FILTER_SLOT: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config\
                            /http_filters/0";
 const FILTER_NAME: &str = "rolter";
@@ -24,24 +26,44 @@ pub(crate) struct Bootstrap {
 /// Where Envoy finds the filter's part: a name in the folder of the bootstrap.
 pub(crate) const FILTER_FILE: &str = "filter.json";
 
+/// Below this, Envoy holds a body within the listener's limit, whatever the route says. Then the
+/// limit has to be as long as the longest body in chunks, as `envoy/envoy.yaml` says; this is what
+/// the tests send.
+const ROUTE_LIMITS_BODIES: Version = Version(1, 37);
+const LONGEST_BODY: usize = 5 << 20;
+
 /// The bootstrap for engines with these names and addresses, in a folder.
 pub(crate) fn bootstrap(
     folder: &Path,
     engines: &[(&str, SocketAddr)],
+    reach: Reach,
     listen: SocketAddr,
+    envoy: Version,
+    module: &Path,
     configure: impl FnOnce(&mut Value),
 ) -> io::Result<Bootstrap> {
-    let mut document: Value = serde_saphyr::from_str(DOCUMENTED).map_err(io::Error::other)?;
+    let documented = match reach {
+        Reach::Cluster => BY_CLUSTER,
+        Reach::Pool => IN_POOL,
+    };
+    let mut document: Value = serde_saphyr::from_str(documented).map_err(io::Error::other)?;
     let names: Vec<&str> = engines.iter().map(|(name, _)| *name).collect();
 
     *at(&mut document, "/admin/address/socket_address")? = address(([127, 0, 0, 1], 0).into());
-    *at(&mut document, LISTENER)? = address(listen);
+    let listener = at(&mut document, LISTENER)?;
+    *at(listener, "/address/socket_address")? = address(listen);
+    if envoy < ROUTE_LIMITS_BODIES {
+        *at(listener, "/per_connection_buffer_limit_bytes")? = json!(LONGEST_BODY);
+    }
     let filter = &mut at(&mut document, FILTER_SLOT)?["typed_config"];
-    *at(filter, "/config/vm_config/code/local/filename")? = json!(module()?);
+    *at(filter, "/config/vm_config/code/local/filename")? = json!(module);
     let configuration = configuration(filter)?;
-    configuration["providers"] = names
+    configuration["providers"] = engines
         .iter()
-        .map(|name| json!({"name": name, "cluster": name}))
+        .map(|(name, addr)| match reach {
+            Reach::Cluster => json!({"name": name, "cluster": name}),
+            Reach::Pool => json!({"name": name, "endpoint": addr.to_string()}),
+        })
         .collect();
     let routes = at(configuration, "/routes")?.as_array_mut();
     for route in routes.into_iter().flatten() {
@@ -66,10 +88,16 @@ pub(crate) fn bootstrap(
 
     let clusters = at(&mut document, "/static_resources/clusters")?;
     let documented = clusters[0].take();
-    *clusters = engines
-        .iter()
-        .map(|(name, addr)| cluster(documented.clone(), name, *addr))
-        .collect::<io::Result<_>>()?;
+    *clusters = match reach {
+        Reach::Cluster => engines
+            .iter()
+            .map(|(name, addr)| cluster(documented.clone(), name, &[*addr]))
+            .collect::<io::Result<_>>()?,
+        Reach::Pool => {
+            let addrs: Vec<SocketAddr> = engines.iter().map(|(_, addr)| *addr).collect();
+            json!([cluster(documented, "engines", &addrs)?])
+        }
+    };
     Ok(Bootstrap { document, filter })
 }
 
@@ -90,11 +118,15 @@ pub(crate) fn configuration(filter: &mut Value) -> io::Result<&mut Value> {
     at(filter, "/config/configuration/value")
 }
 
-fn cluster(mut cluster: Value, name: &str, addr: SocketAddr) -> io::Result<Value> {
+/// The documented cluster under this name, with these endpoints.
+fn cluster(mut cluster: Value, name: &str, addrs: &[SocketAddr]) -> io::Result<Value> {
     cluster["name"] = json!(name);
     cluster["load_assignment"]["cluster_name"] = json!(name);
-    let endpoint = "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address";
-    *at(&mut cluster, endpoint)? = address(addr);
+    let endpoints = at(&mut cluster, "/load_assignment/endpoints/0/lb_endpoints")?;
+    *endpoints = addrs
+        .iter()
+        .map(|addr| json!({"endpoint": {"address": {"socket_address": address(*addr)}}}))
+        .collect();
     Ok(cluster)
 }
 
@@ -103,7 +135,9 @@ fn address(addr: SocketAddr) -> Value {
 }
 
 fn at<'a>(document: &'a mut Value, pointer: &str) -> io::Result<&'a mut Value> {
-    document
-        .pointer_mut(pointer)
-        .ok_or_else(|| io::Error::other(format!("envoy/envoy.yaml has nothing at {pointer}")))
+    document.pointer_mut(pointer).ok_or_else(|| {
+        io::Error::other(format!(
+            "the configuration in envoy/ has nothing at {pointer}"
+        ))
+    })
 }

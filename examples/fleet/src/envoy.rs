@@ -130,6 +130,27 @@ pub fn envoy_binary() -> io::Result<PathBuf> {
     find("ENVOY_BIN", ".tools/envoy")
 }
 
+/// A release of Envoy, as in 1.40.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version(pub(crate) u32, pub(crate) u32);
+
+/// The version of the Envoy to run.
+pub(crate) fn version() -> io::Result<Version> {
+    let output = Command::new(envoy_binary()?).arg("--version").output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    // As in `… version: 5b1f/1.40.0/Clean/RELEASE/BoringSSL`.
+    let told = text.split_once("version: ").map(|(_, told)| told);
+    let release = told.and_then(|told| told.split('/').nth(1));
+    let mut numbers = release
+        .into_iter()
+        .flat_map(|release| release.split('.'))
+        .map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Ok(Version(major, minor)),
+        _ => Err(io::Error::other(format!("no version of Envoy: {text:?}"))),
+    }
+}
+
 /// The filter to run: `ROLTER_WASM`, else the one that `make` builds.
 ///
 /// # Errors
@@ -138,6 +159,18 @@ pub fn module() -> io::Result<PathBuf> {
     find(
         "ROLTER_WASM",
         "target/wasm32-wasip1/release/rolter_filter.wasm",
+    )
+}
+
+/// The same filter, but one that a request with the header `x-rolter-trap` brings down:
+/// `ROLTER_TRAP_WASM`, else the one that `make` builds.
+///
+/// # Errors
+/// Where there is none.
+pub fn trap_module() -> io::Result<PathBuf> {
+    find(
+        "ROLTER_TRAP_WASM",
+        "target/trap/wasm32-wasip1/release/rolter_filter.wasm",
     )
 }
 

@@ -1,8 +1,8 @@
 //! Engines behind a real Envoy with the filter, started on free ports of this machine and stopped
 //! when the [`Fleet`] is dropped.
 //!
-//! Envoy's configuration is the documented `envoy/envoy.yaml` with other ports and engines, so what
-//! runs here is what users are told to run.
+//! Envoy's configuration is the documented `envoy/envoy.yaml` or `envoy/pool.yaml` with other ports
+//! and engines, so what runs here is what users are told to run.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +10,7 @@ mod bootstrap;
 mod envoy;
 mod stats;
 
-pub use envoy::{envoy_binary, module};
+pub use envoy::{envoy_binary, module, trap_module};
 pub use stats::Stats;
 
 use bootstrap::{Bootstrap, FILTER_FILE};
@@ -20,19 +20,32 @@ use serde_json::Value;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What to start.
 pub struct Setup {
     /// One provider each, in this order, under their names.
     pub engines: Vec<EngineConfig>,
+    /// How Envoy reaches them.
+    pub reach: Reach,
     /// Envoy's worker threads.
     pub workers: usize,
+    /// Whether the filter is the one that can be brought down; see [`trap_module`].
+    pub trap: bool,
     /// The address for clients; port 0 for any free one.
     pub listen: SocketAddr,
     /// Changes the filter's configuration, which has the engines as providers and as targets of
     /// every route already.
     pub configure: Box<dyn FnOnce(&mut Value) + Send>,
+}
+
+/// How Envoy reaches the engines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Each has a cluster of its name, as in `envoy/envoy.yaml`.
+    Cluster,
+    /// All are endpoints of one cluster, as in `envoy/pool.yaml`.
+    Pool,
 }
 
 impl Setup {
@@ -47,10 +60,19 @@ impl Setup {
                     ..engine.clone()
                 })
                 .collect(),
+            reach: Reach::Cluster,
             workers: 1,
+            trap: false,
             listen: any_port(),
             configure: Box::new(|_| ()),
         }
+    }
+
+    /// With all engines in one cluster.
+    #[must_use]
+    pub fn pool(self) -> Self {
+        let reach = Reach::Pool;
+        Self { reach, ..self }
     }
 
     /// With so many worker threads in Envoy.
@@ -92,6 +114,7 @@ impl Setup {
 /// Engines and Envoy, running.
 pub struct Fleet {
     engines: Vec<Engine>,
+    configs: Vec<EngineConfig>,
     envoy: Envoy,
     /// The filter's part of Envoy's configuration, and how often it has changed.
     filter: Value,
@@ -106,22 +129,31 @@ impl Fleet {
     pub async fn start(setup: Setup) -> io::Result<Self> {
         let engines = setup
             .engines
-            .into_iter()
-            .map(|config| Engine::start(config, any_port()))
+            .iter()
+            .map(|config| Engine::start(config.clone(), any_port()))
             .collect::<io::Result<Vec<_>>>()?;
         let names: Vec<(&str, SocketAddr)> = engines
             .iter()
             .map(|engine| (engine.name(), engine.addr()))
             .collect();
         let folder = tempfile::tempdir()?;
-        let Bootstrap { document, filter } =
-            bootstrap::bootstrap(folder.path(), &names, setup.listen, setup.configure)?;
+        let module = if setup.trap { trap_module() } else { module() }?;
+        let Bootstrap { document, filter } = bootstrap::bootstrap(
+            folder.path(),
+            &names,
+            setup.reach,
+            setup.listen,
+            envoy::version()?,
+            &module,
+            setup.configure,
+        )?;
         let discovery = bootstrap::discovery(&filter, 0).to_string();
         fs::write(folder.path().join("envoy.json"), document.to_string())?;
         fs::write(folder.path().join(FILTER_FILE), discovery)?;
         let envoy = Envoy::start(folder, setup.workers).await?;
         Ok(Self {
             engines,
+            configs: setup.engines,
             envoy,
             filter,
             version: 0,
@@ -178,6 +210,21 @@ impl Fleet {
         &self.engines
     }
 
+    /// Kills an engine, where it still lives, and starts it anew on its port: with nothing in its
+    /// cache and no fault. Its handle in [`Fleet::engines`] is a new one.
+    ///
+    /// # Errors
+    /// Where there is no such engine, or somebody else has taken its port.
+    pub fn restart(&mut self, index: usize) -> io::Result<()> {
+        let (Some(engine), Some(config)) = (self.engines.get_mut(index), self.configs.get(index))
+        else {
+            return Err(io::Error::other(format!("there is no engine {index}")));
+        };
+        engine.kill();
+        *engine = Engine::start(config.clone(), engine.addr())?;
+        Ok(())
+    }
+
     /// Envoy's numbers at this moment.
     ///
     /// # Errors
@@ -191,14 +238,49 @@ impl Fleet {
     /// # Errors
     /// Where Envoy does not answer.
     pub async fn stats_when(&self, wanted: impl Fn(&Stats) -> bool) -> io::Result<Stats> {
-        for _ in 0..100 {
+        self.stats_within(Duration::from_secs(5), wanted).await
+    }
+
+    /// Waits so long at most until Envoy's numbers are as wanted, and returns the last ones.
+    ///
+    /// # Errors
+    /// Where Envoy does not answer.
+    pub async fn stats_within(
+        &self,
+        patience: Duration,
+        wanted: impl Fn(&Stats) -> bool,
+    ) -> io::Result<Stats> {
+        let start = Instant::now();
+        loop {
             let stats = self.stats().await?;
-            if wanted(&stats) {
+            if wanted(&stats) || start.elapsed() > patience {
                 return Ok(stats);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        self.stats().await
+    }
+
+    /// Whether a filter has panicked or trapped so far. Envoy's count of reloads tells it later, and
+    /// only where more requests came.
+    pub fn panicked(&self) -> bool {
+        let log = self.log();
+        log.contains("panicked at") || log.contains("RuntimeError")
+    }
+
+    /// The access log once it has so many lines, or what it has after 15 seconds: Envoy writes it
+    /// with a delay.
+    pub async fn access_log(&self, lines: usize) -> Vec<Value> {
+        let mut found = Vec::new();
+        for _ in 0..150 {
+            let log = self.log();
+            let parsed = log.lines().map(serde_json::from_str);
+            found = parsed.filter_map(Result::ok).collect();
+            if found.len() >= lines {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        found
     }
 
     /// What Envoy has written to its log and access log so far.

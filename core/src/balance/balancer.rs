@@ -1,0 +1,285 @@
+//! A strategy at work for one group of targets.
+
+use super::cache_aware::CacheAware;
+use super::consistent_hash::ConsistentHash;
+use super::decision::{Choice, Decision, Followers, MAX_FOLLOWERS, News, Pick, Reason};
+use super::pipeline::Scorers;
+use super::random::{power_of_two, random};
+use super::round_robin::RoundRobin;
+use super::view::{Fleet, Lookup, Request, View};
+use super::weighted::Weighted;
+use super::{Asks, Need, Strategy, TargetInfo};
+use crate::affinity::{Observed, PromptRef};
+use crate::memory::Memory;
+use crate::target::{TargetId, TargetSet};
+use fastrand::Rng;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Decides where requests go. The memory is shared with the other generations of the route, and
+/// with its other groups of targets.
+pub struct Balancer {
+    rule: Rule,
+    memory: Rc<RefCell<Memory>>,
+}
+
+/// A strategy, with the state that it has.
+enum Rule {
+    CacheAware(CacheAware),
+    LeastLoad,
+    RoundRobin(RoundRobin),
+    Random,
+    PowerOfTwo,
+    Weighted(Weighted),
+    ConsistentHash(ConsistentHash),
+    Pipeline(Scorers),
+}
+
+impl Balancer {
+    /// A strategy for these targets. The memory takes over how long the strategy remembers
+    /// sessions.
+    pub fn new(
+        strategy: Strategy,
+        targets: &[TargetInfo],
+        memory: Rc<RefCell<Memory>>,
+        rng: &mut Rng,
+    ) -> Self {
+        let rule = match strategy {
+            Strategy::CacheAware { margins } => Rule::CacheAware(CacheAware(margins)),
+            Strategy::LeastLoad => Rule::LeastLoad,
+            Strategy::RoundRobin => Rule::RoundRobin(RoundRobin::new(targets, rng)),
+            Strategy::Random => Rule::Random,
+            Strategy::PowerOfTwo => Rule::PowerOfTwo,
+            Strategy::Weighted => Rule::Weighted(Weighted::new(targets)),
+            Strategy::ConsistentHash => Rule::ConsistentHash(ConsistentHash::new(targets)),
+            Strategy::Pipeline(pipeline) => {
+                let ttl = pipeline.session_ttl;
+                memory.borrow_mut().sessions.set_ttl(ttl);
+                Rule::Pipeline(Scorers::new(&pipeline, targets))
+            }
+        };
+        Self { rule, memory }
+    }
+
+    /// What decisions take into account.
+    pub fn asks(&self) -> Asks {
+        let nothing = Asks::NOTHING;
+        match &self.rule {
+            Rule::CacheAware(_) => Asks {
+                prompt: Need::Always,
+                ..nothing
+            },
+            Rule::ConsistentHash(_) => Asks {
+                prompt: Need::WithoutSession,
+                session: true,
+                ..nothing
+            },
+            Rule::Pipeline(scorers) => scorers.asks(),
+            _ => nothing,
+        }
+    }
+
+    /// Decides where a request goes, and teaches the memory at once: a request that follows finds
+    /// the prompt and the session there. Nothing only where the fleet has no targets.
+    ///
+    /// `followers` is how many further targets to rank, up to [`MAX_FOLLOWERS`]. `admit` is asked
+    /// for the target that was chosen; where it says no, the choice is made again without that
+    /// one, and where it says no to all, the first choice stands.
+    pub fn decide(
+        &mut self,
+        fleet: &Fleet<'_>,
+        request: &Request<'_>,
+        followers: usize,
+        rng: &mut Rng,
+        admit: impl FnMut(TargetId) -> bool,
+    ) -> Option<Decision> {
+        let lookup = self.look(fleet, request);
+        let choice = self.choose(fleet, &lookup, followers, rng, admit)?;
+        let (prompt, news) = self.teach(choice.target, &lookup);
+        Some(Decision {
+            target: choice.target,
+            reason: choice.reason,
+            matched: lookup.matched(choice.target),
+            followers: choice.followers,
+            prompt,
+            news,
+        })
+    }
+
+    /// The first step of a decision: what the memory knows about the request. Allocates nothing.
+    pub fn look<'a>(&self, fleet: &Fleet<'_>, request: &Request<'a>) -> Lookup<'a> {
+        let memory = self.memory.borrow();
+        let Request {
+            prompt,
+            session,
+            now,
+        } = *request;
+        let reads = |reads: bool| prompt.filter(|_| reads);
+        Lookup {
+            request: *request,
+            found: reads(self.rule.reads_prefix())
+                .map(|prompt| memory.tree.find(request.model(), &prompt.text)),
+            session: session
+                .filter(|_| self.rule.keeps_sessions())
+                .and_then(|session| memory.sessions.find(session, now)),
+            predicted: reads(self.asks().first_token).and_then(|prompt| {
+                let targets = fleet.candidates();
+                memory.latency.predict_all(targets, prompt.tokens(), now)
+            }),
+        }
+    }
+
+    /// The second step of a decision: the target. Allocates nothing.
+    pub fn choose(
+        &mut self,
+        fleet: &Fleet<'_>,
+        lookup: &Lookup<'_>,
+        followers: usize,
+        rng: &mut Rng,
+        mut admit: impl FnMut(TargetId) -> bool,
+    ) -> Option<Choice> {
+        let all = fleet.candidates();
+        let first = self.pick(all, fleet, lookup, rng)?;
+        let (mut pick, mut candidates) = (first, all);
+        // Where none may be used all are weighed, and there is nothing to ask.
+        while !fleet.fails_open() && !admit(pick.target) {
+            candidates.remove(pick.target);
+            match self.pick(candidates, fleet, lookup, rng) {
+                Some(next) => pick = next,
+                None => {
+                    (pick, candidates) = (first, all);
+                    break;
+                }
+            }
+        }
+        self.rule.advance(candidates, pick.target);
+        candidates.remove(pick.target);
+        let followers = self.rank(candidates, fleet, lookup, followers, rng);
+        Some(Choice {
+            target: pick.target,
+            reason: pick.reason,
+            followers,
+        })
+    }
+
+    /// The third step of a decision: the target has the prompt and the session from now on.
+    pub fn teach(&mut self, target: TargetId, lookup: &Lookup<'_>) -> (Option<PromptRef>, News) {
+        let Request {
+            prompt,
+            session,
+            now,
+        } = lookup.request;
+        let memory = &mut *self.memory.borrow_mut();
+        let observed = match (prompt, &lookup.found) {
+            (Some(prompt), Some(found)) => {
+                let model = lookup.request.model();
+                memory.tree.observe(model, &prompt.text, target, found, now)
+            }
+            _ => Observed::default(),
+        };
+        let session = session.filter(|_| self.rule.keeps_sessions());
+        let news = News {
+            prompt: observed.news,
+            session: session.is_some_and(|session| memory.sessions.remember(session, target, now)),
+        };
+        (observed.prompt, news)
+    }
+
+    fn pick(
+        &self,
+        candidates: TargetSet,
+        fleet: &Fleet<'_>,
+        lookup: &Lookup<'_>,
+        rng: &mut Rng,
+    ) -> Option<Pick> {
+        let memory = &*self.memory.borrow();
+        let view = View {
+            candidates,
+            fleet,
+            lookup,
+            memory,
+        };
+        self.rule.pick(&view, rng)
+    }
+
+    /// The best of the candidates, in order.
+    fn rank(
+        &self,
+        candidates: TargetSet,
+        fleet: &Fleet<'_>,
+        lookup: &Lookup<'_>,
+        count: usize,
+        rng: &mut Rng,
+    ) -> Followers {
+        let memory = &*self.memory.borrow();
+        let mut view = View {
+            candidates,
+            fleet,
+            lookup,
+            memory,
+        };
+        let mut followers = Followers::NONE;
+        for _ in 0..count.min(MAX_FOLLOWERS) {
+            let Some(next) = self.rule.next_in_rank(&view, rng) else {
+                break;
+            };
+            followers.push(next);
+            view.candidates.remove(next);
+        }
+        followers
+    }
+}
+
+impl Rule {
+    /// Whether the tree is asked, and taught.
+    fn reads_prefix(&self) -> bool {
+        match self {
+            Self::CacheAware(_) => true,
+            Self::Pipeline(scorers) => scorers.reads_prefix(),
+            _ => false,
+        }
+    }
+
+    /// Whether sessions are asked for, and taught.
+    fn keeps_sessions(&self) -> bool {
+        match self {
+            Self::Pipeline(scorers) => scorers.keeps_sessions(),
+            _ => false,
+        }
+    }
+
+    /// One of the candidates. Nothing only where there are none.
+    fn pick(&self, view: &View<'_>, rng: &mut Rng) -> Option<Pick> {
+        let (target, reason) = match self {
+            Self::CacheAware(rule) => return rule.pick(view, rng),
+            Self::ConsistentHash(hashes) => return hashes.pick(view, rng),
+            Self::Pipeline(scorers) => return scorers.pick(view, rng),
+            Self::LeastLoad => (view.least_loaded(rng)?, Reason::LeastLoad),
+            Self::RoundRobin(turns) => (turns.pick(view.candidates)?, Reason::RoundRobin),
+            Self::Random => (random(view.candidates, rng)?, Reason::Random),
+            Self::PowerOfTwo => (power_of_two(view, rng)?, Reason::PowerOfTwo),
+            Self::Weighted(turns) => (turns.pick(view.candidates, rng)?, Reason::Weighted),
+        };
+        Some(Pick { target, reason })
+    }
+
+    /// The one of the candidates that is best for a retry. Strategies that do not rank targets
+    /// take the least loaded: what they would pick next is the turn of another request.
+    fn next_in_rank(&self, view: &View<'_>, rng: &mut Rng) -> Option<TargetId> {
+        match self {
+            Self::CacheAware(rule) => rule.pick(view, rng).map(|pick| pick.target),
+            Self::ConsistentHash(hashes) => hashes.pick(view, rng).map(|pick| pick.target),
+            Self::Pipeline(scorers) => scorers.best(view, rng),
+            _ => view.least_loaded(rng),
+        }
+    }
+
+    /// Notes that a target was picked of these, where that decides who is next.
+    fn advance(&mut self, candidates: TargetSet, picked: TargetId) {
+        match self {
+            Self::RoundRobin(turns) => turns.advance(picked),
+            Self::Weighted(turns) => turns.advance(candidates, picked),
+            _ => {}
+        }
+    }
+}

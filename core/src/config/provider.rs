@@ -1,0 +1,141 @@
+//! The engines, and the ways that lead to them.
+//!
+//! What a provider needs depends on the routes that use it, so the ways are checked when those are
+//! known.
+
+use super::fields::Fields;
+use super::route::{Reach, Uses};
+use crate::caller::is_hash_of_nothing;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// An engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provider {
+    /// Its name in routes, metrics and headers.
+    pub name: String,
+    /// The Envoy cluster that leads to it. There is one, and no other provider's, where a route
+    /// with [`Reach::Cluster`] has it as a target.
+    pub cluster: Option<String>,
+    /// Its address in the pool, which no other provider has. There is one where a route with
+    /// [`Reach::Pool`] has it as a target.
+    pub endpoint: Option<SocketAddr>,
+    /// Its share where strategies weigh targets, from 1 to 1000.
+    pub weight: u32,
+    /// SHA-256 of the keys of the callers that it is for, in ascending order; empty: everyone.
+    pub allowed_keys: Vec<[u8; 32]>,
+}
+
+/// Stands in for what is no endpoint, so that it does not count as missing.
+const NO_ENDPOINT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// The providers, and their places by name.
+pub(super) fn read_all(document: &Fields<'_>) -> (Vec<Provider>, BTreeMap<String, usize>) {
+    let mut names = BTreeMap::new();
+    let providers = document
+        .objects("providers")
+        .enumerate()
+        .map(|(index, provider)| Provider {
+            name: provider.unique_name(&mut names, index),
+            cluster: read_cluster(&provider),
+            endpoint: read_endpoint(&provider),
+            weight: provider.integer("weight", 1..=1000, 1),
+            allowed_keys: read_keys(&provider),
+        })
+        .collect();
+    (providers, names)
+}
+
+/// Reports providers that routes cannot reach, and ways that lead to two.
+pub(super) fn check_ways(document: &Fields<'_>, providers: &[Provider], uses: &Uses) {
+    let (mut clusters, mut endpoints) = (BTreeMap::new(), BTreeMap::new());
+    for (index, provider) in providers.iter().enumerate() {
+        let add = |key, what| document.add(&format!("providers[{index}].{key}"), what);
+        let taken = |way: &str, other: &str| format!("{way:?} leads to {other:?} already");
+        match (&provider.cluster, uses.get(&(index, Reach::Cluster))) {
+            (None, Some(route)) => {
+                let why = format!("route {route:?} reaches it by cluster");
+                add("cluster", format!("missing; {why}: write the name of one"));
+            }
+            (Some(cluster), Some(_)) if !cluster.is_empty() => {
+                if let Some(other) = clusters.insert(cluster, &provider.name) {
+                    add("cluster", taken(cluster, other));
+                }
+            }
+            _ => {}
+        }
+        match (provider.endpoint, uses.get(&(index, Reach::Pool))) {
+            (None, Some(route)) => {
+                let why = format!("route {route:?} reaches it in a pool");
+                add("endpoint", format!("missing; {why}: write its ip:port"));
+            }
+            (Some(endpoint), _) if endpoint != NO_ENDPOINT => {
+                if let Some(other) = endpoints.insert(endpoint, &provider.name) {
+                    add("endpoint", taken(&endpoint.to_string(), other));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Empty where what is there is no cluster's name, so that it does not count as missing.
+fn read_cluster(provider: &Fields<'_>) -> Option<String> {
+    let cluster = provider.string("cluster").unwrap_or_default();
+    if !cluster.bytes().all(|byte| byte.is_ascii_graphic()) {
+        provider.add(
+            "cluster",
+            "a cluster's name has no spaces or control characters",
+        );
+    }
+    provider.has("cluster").then(|| cluster.to_owned())
+}
+
+/// [`NO_ENDPOINT`] where what is there is none.
+fn read_endpoint(provider: &Fields<'_>) -> Option<SocketAddr> {
+    let endpoint = provider.parsed(
+        "endpoint",
+        "write ip:port, as in 10.0.0.1:8000 or [2001:db8::1]:8000",
+        |text| {
+            let endpoint: SocketAddr = text.parse().ok()?;
+            let scoped = matches!(endpoint, SocketAddr::V6(v6) if v6.scope_id() != 0);
+            (endpoint.port() != 0 && !scoped).then_some(endpoint)
+        },
+    );
+    endpoint.or(provider.has("endpoint").then_some(NO_ENDPOINT))
+}
+
+/// No message shows anything of what is there: it may be the key itself, by mistake.
+fn read_keys(provider: &Fields<'_>) -> Vec<[u8; 32]> {
+    let mut keys = Vec::new();
+    for (path, text) in provider.unseen_strings("allowed_keys") {
+        match text.and_then(sha256) {
+            Some(key) if is_hash_of_nothing(&key) => {
+                provider.add(
+                    &path,
+                    "the SHA-256 of nothing; was the key's variable not set?",
+                );
+            }
+            Some(key) => keys.push(key),
+            None => provider.add(&path, "no SHA-256; write the 64 hex digits of a key's"),
+        }
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+fn sha256(text: &str) -> Option<[u8; 32]> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
+        return None;
+    };
+    let mut hash = [0; 32];
+    if pairs.len() != hash.len() {
+        return None;
+    }
+    for (byte, [high, low]) in hash.iter_mut().zip(pairs) {
+        *byte = u8::try_from(digit(*high)? << 4 | digit(*low)?).ok()?;
+    }
+    Some(hash)
+}

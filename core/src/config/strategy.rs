@@ -1,0 +1,114 @@
+//! How a route chooses among its targets.
+
+use super::fields::Fields;
+use crate::balance::{Margins, Pipeline, Strategy};
+use std::time::Duration;
+
+const MAX_NODES: usize = 1_000_000;
+
+/// How a route chooses, and what it remembers for that.
+pub(super) struct Choosing {
+    pub(super) strategy: Strategy,
+    /// Distinct bytes of prompts for a target, where the strategy remembers anything.
+    pub(super) max_nodes: Option<usize>,
+}
+
+pub(super) fn read(route: &Fields<'_>) -> Choosing {
+    let plain = |strategy| Choosing {
+        strategy,
+        max_nodes: None,
+    };
+    // The default first. Options are read for their mistakes, even where another strategy makes no
+    // use of them.
+    let mut choices = [
+        (
+            "cache_aware",
+            read_cache_aware(route.object("cache_aware").as_ref()),
+        ),
+        ("consistent_hash", plain(Strategy::ConsistentHash)),
+        ("power_of_two", plain(Strategy::PowerOfTwo)),
+        ("least_load", plain(Strategy::LeastLoad)),
+        ("round_robin", plain(Strategy::RoundRobin)),
+        ("random", plain(Strategy::Random)),
+        ("weighted", plain(Strategy::Weighted)),
+        ("pipeline", read_pipeline(route.object("pipeline").as_ref())),
+    ];
+    let names = choices.each_ref().map(|(name, _)| *name);
+    let name = route.one_of("strategy", &names);
+    for options in ["cache_aware", "pipeline"] {
+        if name.is_some_and(|name| name != options) && route.has(options) {
+            route.add(options, "has no effect with this strategy; remove it");
+        }
+    }
+    let chosen = names.iter().position(|known| Some(*known) == name);
+    choices.swap(0, chosen.unwrap_or(0));
+    let [(_, chosen), ..] = choices;
+    chosen
+}
+
+fn read_cache_aware(options: Option<&Fields<'_>>) -> Choosing {
+    let mut margins = Margins::default();
+    let mut max_nodes = MAX_NODES;
+    if let Some(fields) = options {
+        margins = Margins {
+            threshold: fields.number("threshold", 0.0..=1.0, margins.threshold),
+            balance_abs: fields.integer("balance_abs", 0..=1_000_000, margins.balance_abs),
+            balance_rel: fields.number("balance_rel", 1.0..=1e6, margins.balance_rel),
+        };
+        max_nodes = read_max_nodes(fields);
+    }
+    Choosing {
+        strategy: Strategy::CacheAware { margins },
+        max_nodes: Some(max_nodes),
+    }
+}
+
+fn read_pipeline(options: Option<&Fields<'_>>) -> Choosing {
+    let defaults = Pipeline::default();
+    let Some(fields) = options else {
+        return Choosing {
+            strategy: Strategy::Pipeline(defaults),
+            max_nodes: Some(MAX_NODES),
+        };
+    };
+    let weight = |key, default| fields.number(key, 0.0..=100.0, default);
+    let pipeline = Pipeline {
+        session: weight("session", defaults.session),
+        session_ttl: Duration::from_secs(fields.integer(
+            "session_ttl_secs",
+            1..=7 * 24 * 60 * 60,
+            defaults.session_ttl.as_secs(),
+        )),
+        prefix: weight("prefix", defaults.prefix),
+        load: weight("load", defaults.load),
+        weight: weight("weight", defaults.weight),
+        latency: weight("latency", defaults.latency),
+    };
+    let max_nodes = read_max_nodes(fields);
+    for (weight, of, key) in [
+        (pipeline.session, "session", "session_ttl_secs"),
+        (pipeline.prefix, "prefix", "max_nodes"),
+    ] {
+        if weight == 0.0 && fields.has(key) {
+            fields.add(key, format!("has no effect where {of} is 0; remove it"));
+        }
+    }
+    let scorers = [
+        pipeline.session,
+        pipeline.prefix,
+        pipeline.load,
+        pipeline.weight,
+        pipeline.latency,
+    ];
+    if scorers.iter().all(|&weight| weight == 0.0) {
+        fields.add_here("all scorers weigh 0; write a weight for one");
+    }
+    Choosing {
+        strategy: Strategy::Pipeline(pipeline),
+        max_nodes: Some(max_nodes),
+    }
+}
+
+fn read_max_nodes(options: &Fields<'_>) -> usize {
+    options.integer("max_nodes", 1..=100_000_000, MAX_NODES)
+}

@@ -1,0 +1,104 @@
+//! The targets as this VM sees them, whatever routes and configurations they are in: how busy they
+//! are, and whether they may be used.
+
+use crate::host::Envoy;
+use crate::metrics::{Counter, Gauge};
+use rolter_core::health::{Changes, Health, Outcome};
+use rolter_core::shared::in_flight::InFlight;
+use rolter_core::time::Millis;
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+/// A target, by the name that the configuration gives it.
+pub(crate) struct Replica {
+    pub(crate) name: String,
+    pub(crate) in_flight: Rc<InFlight<Envoy>>,
+    pub(crate) health: Health<Envoy>,
+    state: Gauge,
+    /// By outcome, as far as there were any: each name that Envoy is told stays for ever.
+    outcomes: RefCell<Vec<(&'static str, Counter)>>,
+}
+
+/// All that some configuration refers to.
+#[derive(Default)]
+pub(crate) struct Replicas(RefCell<Vec<Weak<Replica>>>);
+
+impl Replicas {
+    /// The target of this name.
+    pub(crate) fn get(&self, name: &str) -> Rc<Replica> {
+        let mut known = self.0.borrow_mut();
+        known.retain(|replica| replica.strong_count() > 0);
+        let mut alive = known.iter().filter_map(Weak::upgrade);
+        if let Some(replica) = alive.find(|replica| replica.name == name) {
+            return replica;
+        }
+        let replica = Rc::new(Replica::new(name));
+        known.push(Rc::downgrade(&replica));
+        replica
+    }
+
+    pub(crate) fn in_flight(&self) -> Vec<Rc<InFlight<Envoy>>> {
+        let replicas = self.all().into_iter();
+        replicas
+            .map(|replica| Rc::clone(&replica.in_flight))
+            .collect()
+    }
+
+    /// Reads what all workers know of the health of each.
+    pub(crate) fn refresh(&self) {
+        for replica in self.all() {
+            replica.health.refresh(&Envoy);
+        }
+    }
+
+    /// Tells operators how each is.
+    pub(crate) fn report(&self, now: Millis) {
+        for replica in self.all() {
+            replica.state.put(replica.health.state(now).number());
+        }
+    }
+
+    fn all(&self) -> Vec<Rc<Replica>> {
+        self.0.borrow().iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Replica {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            in_flight: Rc::new(InFlight::new(&Envoy, name)),
+            health: Health::new(&Envoy, name),
+            state: Gauge::define("rolter_target_state", &[("target", name)]),
+            outcomes: RefCell::default(),
+        }
+    }
+
+    /// Takes in what became of a request that still counts as in flight here.
+    pub(crate) fn learn(&self, outcome: Outcome, now: Millis, changes: &Changes<Envoy>) {
+        self.count(outcome.as_str());
+        let others = outcome.is_failure() && self.in_flight.total(&Envoy) > 1;
+        self.health.learn(&Envoy, outcome, others, now, changes);
+    }
+
+    fn count(&self, outcome: &'static str) {
+        let mut outcomes = self.outcomes.borrow_mut();
+        let known = outcomes.iter().find(|(known, _)| *known == outcome);
+        let counter = if let Some((_, counter)) = known {
+            *counter
+        } else {
+            let labels = [("target", &*self.name), ("outcome", outcome)];
+            let counter = Counter::define("rolter_outcomes", &labels);
+            outcomes.push((outcome, counter));
+            counter
+        };
+        counter.add(1);
+    }
+}
+
+impl Drop for Replica {
+    /// Nobody looks after it any longer.
+    fn drop(&mut self) {
+        self.state.put(0);
+    }
+}

@@ -1,0 +1,305 @@
+//! A request under way: counted at its target from the decision on, and followed to its end.
+
+use crate::host::{self, Envoy, Micros};
+use crate::route::{Group, Route, Sent, Target};
+use crate::vm::Vm;
+use rolter_core::affinity::PromptRef;
+use rolter_core::balance::{Followers, Reason, Request};
+use rolter_core::config::Reach;
+use rolter_core::health::{Outcome, Response, retry_after};
+use rolter_core::memory::Lesson;
+use rolter_core::prompt::Prompt;
+use rolter_core::target::TargetId;
+use rolter_core::time::Millis;
+use std::rc::Rc;
+
+/// Names the cluster of the target.
+pub(crate) const CLUSTER: &str = "x-rolter-cluster";
+/// Names the endpoints of the targets in a pool, best first.
+pub(crate) const ENDPOINTS: &str = "x-gateway-destination-endpoint";
+/// Envoy's own header for the retries of one request, in place of the route's number; no engine
+/// sees it.
+const MAX_RETRIES: &str = "x-envoy-max-retries";
+
+/// A request under way. While this lives, it counts as in flight at its target.
+pub(crate) struct Routed {
+    vm: Rc<Vm>,
+    route: Rc<Route>,
+    group: Rc<Group>,
+    /// Who serves it, as far as is known.
+    target: TargetId,
+    /// Who was to serve it, and those behind in rank.
+    picked: TargetId,
+    followers: Followers,
+    /// Whether all wait for what becomes of it at the one who was to serve it.
+    is_probe: bool,
+    reason: Reason,
+    /// Where the prompt is in the memory.
+    prompt: Option<PromptRef>,
+    session: Option<u64>,
+    measures: Measures,
+    start: Micros,
+    /// How many targets it was sent to.
+    tried: u64,
+    /// What the time to the first token is to be noted for: a prompt of so many tokens.
+    awaits_first_token: Option<u32>,
+    is_complete: bool,
+}
+
+/// What was measured of a prompt, for the access log.
+#[derive(Clone, Copy, Default)]
+struct Measures {
+    /// Leading bytes of the bounded text that the target had.
+    matched: usize,
+    /// Bytes of the bounded text.
+    text: usize,
+    /// Bytes of the whole prompt.
+    len: u64,
+}
+
+impl Routed {
+    /// Counts a request where the decision sends it.
+    pub(crate) fn new(
+        vm: &Rc<Vm>,
+        route: &Rc<Route>,
+        sent: Sent,
+        request: &Request<'_>,
+        start: Micros,
+    ) -> Self {
+        let Request {
+            prompt,
+            session,
+            now,
+        } = *request;
+        let Sent {
+            group,
+            decision,
+            is_probe,
+        } = sent;
+        if let Some(target) = group.target(decision.target) {
+            target.replica.in_flight.begin(&Envoy);
+            target.count(decision.reason, route);
+        }
+        let streamed = prompt.filter(|prompt| route.asks.first_token && prompt.stream);
+        let routed = Self {
+            vm: Rc::clone(vm),
+            route: Rc::clone(route),
+            group,
+            target: decision.target,
+            picked: decision.target,
+            followers: decision.followers,
+            is_probe,
+            reason: decision.reason,
+            prompt: decision.prompt,
+            session: session.filter(|_| route.asks.session),
+            measures: prompt.map_or(Measures::default(), |prompt| Measures {
+                matched: decision.matched,
+                text: prompt.text.len(),
+                len: prompt.len,
+            }),
+            start,
+            tried: 1,
+            awaits_first_token: streamed.map(Prompt::tokens),
+            is_complete: false,
+        };
+        if let Some(prompt) = prompt.filter(|_| decision.news.prompt) {
+            let model = prompt.model.as_deref().unwrap_or_default().as_bytes();
+            let text = &prompt.text;
+            routed.tell(decision.target, now, Lesson::Prompt { model, text });
+        }
+        if let Some(session) = session.filter(|_| decision.news.session) {
+            routed.tell(decision.target, now, Lesson::Session { session });
+        }
+        routed
+    }
+
+    /// Sets the request header by which Envoy finds the target.
+    pub(crate) fn point_the_way(&self) {
+        let Some(target) = self.target() else { return };
+        match self.route.reach {
+            Reach::Cluster => host::set_request_header(CLUSTER, &target.destination),
+            Reach::Pool => {
+                let mut ranked = target.destination.clone();
+                for &follower in self.followers.as_slice() {
+                    if let Some(target) = self.group.target(follower) {
+                        ranked.extend([",", &target.destination]);
+                    }
+                }
+                host::set_request_header(ENDPOINTS, &ranked);
+                // As many as there are to go to: one more would hide the last answer behind
+                // Envoy's own.
+                let retries = self.followers.as_slice().len().to_string();
+                host::set_request_header(MAX_RETRIES, &retries);
+            }
+        }
+    }
+
+    /// The target's name and the reason for it.
+    pub(crate) fn receipt(&self) -> Option<(&str, &'static str)> {
+        Some((&self.target()?.replica.name, self.reason.as_str()))
+    }
+
+    /// Takes in the response headers: who served the request, and what that says about them.
+    pub(crate) fn on_headers(&mut self, is_request_complete: bool, end_of_stream: bool) {
+        let now = host::now().millis();
+        if self.route.reach == Reach::Pool {
+            self.find_server(now);
+        }
+        let status = host::response_header(":status");
+        let status = status.and_then(|status| str::from_utf8(&status).ok()?.parse().ok());
+        let status: u16 = status.unwrap_or(0);
+        // Most responses are the target's own, and only others are worth the question.
+        let is_targets_own = status < 400 || host::is_upstreams_own();
+        let pause = matches!(status, 429 | 503)
+            .then(|| host::response_header("retry-after"))
+            .flatten();
+        let outcome = Outcome::of_response(Response {
+            status,
+            is_targets_own,
+            is_request_complete,
+            flags: if is_targets_own {
+                0
+            } else {
+                host::response_flags()
+            },
+            pause: pause.and_then(|value| retry_after(&value, now)),
+        });
+        if status != 200 {
+            self.awaits_first_token = None;
+        }
+        self.is_complete = end_of_stream || !matches!(outcome, Some(Outcome::Answered));
+        if let Some(outcome) = outcome {
+            self.learn(self.target, outcome, now);
+        }
+    }
+
+    /// Takes in a part of the response's body.
+    pub(crate) fn on_body(&mut self, size: usize, end_of_stream: bool) {
+        self.is_complete |= end_of_stream;
+        if size == 0 {
+            return;
+        }
+        if let Some(tokens) = self.awaits_first_token.take() {
+            let now = host::now();
+            let micros = u32::try_from(now.since(self.start)).unwrap_or(u32::MAX);
+            let at = now.millis();
+            let latency = &mut self.group.memory.borrow_mut().latency;
+            latency.observe(self.target, tokens, micros, at);
+            self.tell(self.target, at, Lesson::FirstToken { tokens, micros });
+        }
+    }
+
+    /// The response is complete.
+    pub(crate) fn on_trailers(&mut self) {
+        self.is_complete = true;
+    }
+
+    /// Takes in how the request ended, when everything is known, and tells the access log.
+    pub(crate) fn on_end(&mut self) {
+        if !self.is_complete
+            && let Some(outcome) = Outcome::of_broken_off(host::response_flags())
+        {
+            self.learn(self.target, outcome, host::now().millis());
+        }
+        self.log();
+    }
+
+    /// Finds out who has served the request after all.
+    fn find_server(&mut self, now: Millis) {
+        let Some(address) = host::upstream_address() else {
+            return;
+        };
+        let mut targets = self.group.targets();
+        let server = targets.find(|(_, target)| target.destination.as_bytes() == address);
+        drop(targets);
+        match server.map(|(id, _)| id) {
+            Some(server) if server != self.picked => self.move_to(server, now),
+            _ => {}
+        }
+    }
+
+    /// Counts the request where a retry has led it, which has the prompt now in place of the first.
+    fn move_to(&mut self, server: TargetId, now: Millis) {
+        self.route.moved.add(1);
+        self.tried = host::attempts().max(1);
+        // What passed until the first token includes what others took.
+        self.awaits_first_token = None;
+        let passed = self.followers.passed_over(self.picked, server, self.tried);
+        for target in passed.collect::<Vec<_>>() {
+            self.learn(target, Outcome::PassedOver, now);
+        }
+        if let (Some(from), Some(to)) = (self.target(), self.group.target(server)) {
+            from.replica.in_flight.end(&Envoy);
+            to.replica.in_flight.begin(&Envoy);
+        }
+        self.target = server;
+        self.teach_server(now);
+    }
+
+    /// Takes in what became of the request at a target.
+    fn learn(&mut self, target: TargetId, outcome: Outcome, now: Millis) {
+        if target == self.picked {
+            self.is_probe = false;
+        }
+        if let Some(target) = self.group.target(target) {
+            target.replica.learn(outcome, now, &self.vm.changes);
+        }
+    }
+
+    fn teach_server(&self, now: Millis) {
+        let mut memory = self.group.memory.borrow_mut();
+        if let Some(moved) = self
+            .prompt
+            .and_then(|prompt| memory.moved(prompt, self.target, now))
+        {
+            let (model, text) = (&*moved.model, &*moved.text);
+            if moved.news {
+                self.tell(self.target, now, Lesson::Prompt { model, text });
+            }
+            if let Some(at) = moved.withdrawn {
+                self.tell(self.picked, at, Lesson::Withdrawn { model, text });
+            }
+        }
+        if let Some(session) = self.session
+            && memory.sessions.remember(session, self.target, now)
+        {
+            self.tell(self.target, now, Lesson::Session { session });
+        }
+    }
+
+    fn tell(&self, target: TargetId, at: Millis, lesson: Lesson<'_>) {
+        if let Some(target) = self.group.target(target) {
+            let learner = &target.learner;
+            self.vm.tell(self.group.hash, learner.hash, at, lesson);
+        }
+    }
+
+    fn target(&self) -> Option<&Target> {
+        self.group.target(self.target)
+    }
+
+    fn log(&self) {
+        let Some(target) = self.target() else { return };
+        host::log_field("rolter_route", &self.route.name);
+        host::log_field("rolter_target", &target.replica.name);
+        host::log_field("rolter_reason", self.reason.as_str());
+        host::log_field("rolter_tried", &self.tried.to_string());
+        let Measures { matched, text, len } = self.measures;
+        if let Some(percent) = (matched * 100).checked_div(text) {
+            host::log_field("rolter_match_percent", &percent.to_string());
+            host::log_field("rolter_prompt_bytes", &len.to_string());
+        }
+    }
+}
+
+impl Drop for Routed {
+    fn drop(&mut self) {
+        if let Some(target) = self.target() {
+            target.replica.in_flight.end(&Envoy);
+        }
+        if let Some(target) = self.group.target(self.picked).filter(|_| self.is_probe) {
+            let health = &target.replica.health;
+            health.give_up_probe(&Envoy, host::now().millis(), &self.vm.changes);
+        }
+    }
+}

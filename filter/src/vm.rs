@@ -1,0 +1,176 @@
+//! This VM among the others: what all of its plugins share, and how it keeps in touch.
+//!
+//! A worker has one VM for all its plugins of the same module and `vm_id`. A new configuration
+//! gets no new VM, and requests under an old one keep that alive, so what lives longer than a
+//! configuration is here.
+
+use crate::host::{self, Envoy, Micros};
+use crate::memories::Memories;
+use crate::metrics::Counter;
+use crate::replicas::{Replica, Replicas};
+use fastrand::Rng;
+use rolter_core::health::Changes;
+use rolter_core::memory::Lesson;
+use rolter_core::shared::Worker;
+use rolter_core::time::Millis;
+use rolter_core::wire::{Message, NameHash};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// What other workers tell is read before a decision, but this many times as long as it took is
+/// left to decisions then. On a busy Envoy a look finds much and takes long; on any other the next
+/// request sees it all.
+const REST: u64 = 20;
+
+/// The longest that what others tell may wait for that, in microseconds. A look may have taken long
+/// because the thread stood still, not because there was much.
+const LONGEST_REST: u64 = 2_000;
+
+/// Bytes of the rings that are read at once, during a tick or in the way of the first request. A
+/// worker that starts late has up to some milliseconds of work with each of these.
+const READ_AT_ONCE: usize = 1 << 20;
+
+/// The same for any other request.
+const READ_IN_BETWEEN: usize = 128 << 10;
+
+thread_local! {
+    static VM: Rc<Vm> = Rc::new(Vm::new());
+}
+
+pub(crate) struct Vm {
+    pub(crate) replicas: Replicas,
+    pub(crate) memories: Memories,
+    pub(crate) changes: Changes<Envoy>,
+    worker: RefCell<Worker<Envoy>>,
+    /// Whether requests come here. They never do on Envoy's main thread, which has a VM as well:
+    /// that one need not learn anything.
+    serves: Cell<bool>,
+    /// When something was read last, and for how long it is enough, in microseconds.
+    read: Cell<(Micros, u64)>,
+    /// Whether what is being read has been read before, by some memory of this VM.
+    replays: Cell<bool>,
+    message: RefCell<Vec<u8>>,
+    lost: Counter,
+    reaped: Counter,
+}
+
+impl Vm {
+    /// The VM of this thread.
+    pub(crate) fn get() -> Rc<Self> {
+        VM.with(Rc::clone)
+    }
+
+    fn new() -> Self {
+        Self {
+            replicas: Replicas::default(),
+            memories: Memories::default(),
+            changes: Changes::new(&Envoy),
+            worker: RefCell::new(Worker::new(&Envoy, Rng::new().u64(..))),
+            serves: Cell::new(false),
+            read: Cell::default(),
+            replays: Cell::new(true),
+            message: RefCell::default(),
+            lost: Counter::define("rolter_lost_lessons", &[]),
+            reaped: Counter::define("rolter_reaped_workers", &[]),
+        }
+    }
+
+    /// What has to be done every now and then.
+    pub(crate) fn tick(&self, time: Micros) {
+        let now = time.millis();
+        if self.worker.borrow().is_due(now) {
+            self.beat(now);
+            self.refresh_health();
+            if self.worker.borrow().leads() {
+                self.replicas.report(now);
+            }
+            if self.serves.get() {
+                self.memories.report();
+            }
+        }
+        if self.serves.get() {
+            self.read(READ_AT_ONCE);
+        }
+    }
+
+    /// Brings what is known up to date, before a decision.
+    pub(crate) fn prepare(&self, time: Micros) {
+        let now = time.millis();
+        // Other workers may take one for dead whose thread stood still.
+        if self.worker.borrow().is_late(now) {
+            self.beat(now);
+        }
+        let (read, rest) = self.read.get();
+        if !self.serves.replace(true) {
+            self.read(READ_AT_ONCE);
+        } else if time.apart(read) >= rest {
+            self.read(READ_IN_BETWEEN);
+        }
+        self.refresh_health();
+    }
+
+    /// The target of this name, whose requests count as this VM's from now on.
+    pub(crate) fn replica(&self, name: &str) -> Rc<Replica> {
+        let replica = self.replicas.get(name);
+        let slot = self.worker.borrow().slot();
+        replica.in_flight.write_share(&Envoy, slot, false);
+        replica
+    }
+
+    /// Tells the other workers what this one has learnt.
+    pub(crate) fn tell(&self, memory: NameHash, target: NameHash, at: Millis, lesson: Lesson<'_>) {
+        let mut message = self.message.borrow_mut();
+        Message {
+            memory,
+            target,
+            at,
+            lesson,
+        }
+        .write(&mut message);
+        self.worker.borrow_mut().publish(&Envoy, &message);
+    }
+
+    /// Goes through what the rings still have once more: there is a memory that missed it.
+    pub(crate) fn replay(&self) {
+        self.worker.borrow_mut().rewind();
+        self.replays.set(true);
+    }
+
+    fn beat(&self, now: Millis) {
+        let counts = self.replicas.in_flight();
+        let mut worker = self.worker.borrow_mut();
+        let beat = worker.beat(&Envoy, now, &counts);
+        self.reaped.add(beat.reaped.into());
+    }
+
+    fn read(&self, budget: usize) {
+        let start = host::now();
+        let mut worker = self.worker.borrow_mut();
+        let lost = worker.lost();
+        let replays = self.replays.get();
+        let all = worker.read(&Envoy, budget, |record| {
+            // To learn prompts and sessions twice makes no difference; latencies would count twice.
+            let is_latency =
+                |message: &Message<'_>| matches!(message.lesson, Lesson::FirstToken { .. });
+            if let Some(message) = Message::read(record)
+                && !(replays && is_latency(&message))
+            {
+                self.memories.learn(&message);
+            }
+        });
+        if all {
+            self.replays.set(false);
+        }
+        self.lost.add(worker.lost() - lost);
+        let end = host::now();
+        let rest = (REST * end.since(start)).min(LONGEST_REST);
+        self.read.set((end, rest));
+    }
+
+    fn refresh_health(&self) {
+        if self.changes.any(&Envoy) {
+            self.replicas.refresh();
+            self.memories.forget_away();
+        }
+    }
+}
