@@ -13,6 +13,9 @@ use tokio::task::JoinSet;
 /// The path of chats.
 pub const CHAT: &str = "/v1/chat/completions";
 
+/// Connections, so many that several workers of an Envoy have some of them.
+pub const CONNECTIONS: usize = 16;
+
 /// A setup of so many engines that answer at once, with receipts in the headers of answers.
 pub fn setup(engines: usize, workers: usize) -> Setup {
     let instant = EngineConfig {
@@ -26,6 +29,21 @@ pub fn setup(engines: usize, workers: usize) -> Setup {
     Setup::of(engines, &instant)
         .workers(workers)
         .with("/debug_headers", true)
+}
+
+/// The setup under another strategy, with its defaults.
+///
+/// # Panics
+/// On the start, where the configuration is another.
+#[must_use]
+pub fn strategy(setup: Setup, name: &'static str) -> Setup {
+    setup.configure(move |config| {
+        let route = config["routes"][0].as_object_mut();
+        let route = route.expect("a route in the documented configuration");
+        // Options without effect are refused.
+        route.remove("cache_aware");
+        route.insert("strategy".into(), name.into());
+    })
 }
 
 /// Starts a [`setup`].
@@ -59,7 +77,7 @@ pub struct Caller {
 }
 
 /// What came back.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
@@ -199,6 +217,11 @@ pub async fn hang(
 /// The filter's count of requests in flight at an engine.
 pub fn in_flight(stats: &fleet::Stats, engine: &str) -> u64 {
     stats.filter("rolter_in_flight", &[("target", engine)])
+}
+
+/// The filter's count of requests in flight at all engines.
+pub fn all_in_flight(stats: &fleet::Stats) -> u64 {
+    stats.filter("rolter_in_flight", &[])
 }
 
 /// Waits until the filter counts no request in flight anywhere.
