@@ -2,7 +2,7 @@
 //!
 //! | module | idea |
 //! |---|---|
-//! | `root` | one a worker: configuration and the tick |
+//! | `root` | one a worker and configuration: the configuration and the tick |
 //! | `request` | one a request: when to wait, when to decide, when it is over |
 //! | `plugin` | one configuration at work: finds the route of each request |
 //! | `route` | a route at work: targets, balancers, numbers |

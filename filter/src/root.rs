@@ -1,4 +1,5 @@
-//! One a worker: takes the configuration, makes the requests, keeps the stats up to date.
+//! One a worker and configuration: takes the configuration, makes the requests, and lets the VM look
+//! after what it shares.
 
 use crate::plugin::Plugin;
 use crate::request::Request;
