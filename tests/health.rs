@@ -256,6 +256,10 @@ async fn a_key_that_no_engine_is_for_is_refused_in_the_clients_words() {
     );
     assert_eq!(stats.filter("rolter_decisions", &[]), 0);
     all_released(&fleet).await;
+    for line in fleet.access_log(4).await {
+        assert_eq!(line["route"], "chat");
+        assert_eq!(line["reason"], "forbidden");
+    }
     assert!(!fleet.log().contains("mallory"));
 }
 

@@ -61,6 +61,31 @@ impl Counter {
     }
 }
 
+/// Counters by a key, each registered when it first counts: a name that Envoy is told stays for ever.
+pub(crate) struct Counters<K>(RefCell<Vec<(K, Counter)>>);
+
+impl<K: Copy + PartialEq> Counters<K> {
+    /// Counts one for a key. `define` is asked for its counter the first time.
+    pub(crate) fn add_one(&self, key: K, define: impl FnOnce() -> Counter) {
+        let mut counters = self.0.borrow_mut();
+        let known = counters.iter().find(|(known, _)| *known == key);
+        let counter = if let Some((_, counter)) = known {
+            *counter
+        } else {
+            let counter = define();
+            counters.push((key, counter));
+            counter
+        };
+        counter.add(1);
+    }
+}
+
+impl<K> Default for Counters<K> {
+    fn default() -> Self {
+        Self(RefCell::default())
+    }
+}
+
 /// A number that all workers of an Envoy have in common.
 #[derive(Clone, Copy)]
 pub(crate) struct Gauge(Metric);

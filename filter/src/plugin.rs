@@ -186,6 +186,8 @@ impl Plugin {
             Ok(sent) => sent,
             Err(NoTarget::Forbidden) => {
                 route.refused.add(1);
+                host::log_field("rolter_route", &route.name);
+                host::log_field("rolter_reason", "forbidden");
                 return Verdict::Forbidden;
             }
             Err(NoTarget::None) => return Verdict::Untouched,

@@ -2,7 +2,7 @@
 //! are, and whether they may be used.
 
 use crate::host::Envoy;
-use crate::metrics::{Counter, Gauge};
+use crate::metrics::{Counter, Counters, Gauge};
 use rolter_core::health::{Changes, Health, Outcome};
 use rolter_core::shared::in_flight::InFlight;
 use rolter_core::time::Millis;
@@ -15,8 +15,8 @@ pub(crate) struct Replica {
     pub(crate) in_flight: Rc<InFlight<Envoy>>,
     pub(crate) health: Health<Envoy>,
     state: Gauge,
-    /// By outcome, as far as there were any: each name that Envoy is told stays for ever.
-    outcomes: RefCell<Vec<(&'static str, Counter)>>,
+    /// By outcome.
+    outcomes: Counters<&'static str>,
 }
 
 /// All that some configuration refers to.
@@ -70,29 +70,19 @@ impl Replica {
             in_flight: Rc::new(InFlight::new(&Envoy, name)),
             health: Health::new(&Envoy, name),
             state: Gauge::define("rolter_target_state", &[("target", name)]),
-            outcomes: RefCell::default(),
+            outcomes: Counters::default(),
         }
     }
 
     /// Takes in what became of a request that still counts as in flight here.
     pub(crate) fn learn(&self, outcome: Outcome, now: Millis, changes: &Changes<Envoy>) {
-        self.count(outcome.as_str());
+        let name = outcome.as_str();
+        self.outcomes.add_one(name, || {
+            let labels = [("target", &*self.name), ("outcome", name)];
+            Counter::define("rolter_outcomes", &labels)
+        });
         let others = outcome.is_failure() && self.in_flight.total(&Envoy) > 1;
         self.health.learn(&Envoy, outcome, others, now, changes);
-    }
-
-    fn count(&self, outcome: &'static str) {
-        let mut outcomes = self.outcomes.borrow_mut();
-        let known = outcomes.iter().find(|(known, _)| *known == outcome);
-        let counter = if let Some((_, counter)) = known {
-            *counter
-        } else {
-            let labels = [("target", &*self.name), ("outcome", outcome)];
-            let counter = Counter::define("rolter_outcomes", &labels);
-            outcomes.push((outcome, counter));
-            counter
-        };
-        counter.add(1);
     }
 }
 

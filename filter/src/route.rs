@@ -2,7 +2,7 @@
 
 use crate::host::Envoy;
 use crate::memories::Learner;
-use crate::metrics::Counter;
+use crate::metrics::{Counter, Counters};
 use crate::replicas::Replica;
 use crate::vm::Vm;
 use fastrand::Rng;
@@ -54,8 +54,8 @@ pub(crate) struct Target {
     /// The cluster or the endpoint that leads to it.
     pub(crate) destination: String,
     allowed_keys: Vec<[u8; 32]>,
-    /// Decisions for it, by reason, as far as there were any.
-    decisions: RefCell<Vec<(Reason, Counter)>>,
+    /// Decisions for it, by reason.
+    decisions: Counters<Reason>,
 }
 
 /// What a request may use.
@@ -126,20 +126,19 @@ impl Route {
             eligible,
         } = self.usable(request, key, rng)?;
         let mut load = [0; MAX_TARGETS];
-        let candidates = if eligible.is_empty() {
-            targets
-        } else {
-            eligible
+        let fleet = Fleet {
+            targets,
+            eligible,
+            load: None,
         };
-        for id in candidates.iter() {
+        for id in fleet.candidates().iter() {
             if let (Some(load), Some(target)) = (load.get_mut(id.index()), group.target(id)) {
                 *load = target.replica.in_flight.total(&Envoy);
             }
         }
         let fleet = Fleet {
-            targets,
-            eligible,
             load: Some(&load),
+            ..fleet
         };
         let followers = match self.reach {
             Reach::Cluster => 0,
@@ -300,27 +299,19 @@ impl Target {
             // The configuration has made sure that there is one.
             destination: destination.unwrap_or_default(),
             allowed_keys: provider.allowed_keys.clone(),
-            decisions: RefCell::default(),
+            decisions: Counters::default(),
         }
     }
 
     /// Counts a decision for this target.
     pub(crate) fn count(&self, reason: Reason, route: &Route) {
-        let mut decisions = self.decisions.borrow_mut();
-        let known = decisions.iter().find(|(known, _)| *known == reason);
-        let counter = match known {
-            Some((_, counter)) => *counter,
-            None => {
-                let labels = [
-                    ("route", route.name.as_str()),
-                    ("target", &self.replica.name),
-                    ("reason", reason.as_str()),
-                ];
-                let counter = Counter::define("rolter_decisions", &labels);
-                decisions.push((reason, counter));
-                counter
-            }
-        };
-        counter.add(1);
+        self.decisions.add_one(reason, || {
+            let labels = [
+                ("route", route.name.as_str()),
+                ("target", &self.replica.name),
+                ("reason", reason.as_str()),
+            ];
+            Counter::define("rolter_decisions", &labels)
+        });
     }
 }

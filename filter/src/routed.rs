@@ -43,7 +43,8 @@ pub(crate) struct Routed {
     tried: u64,
     /// What the time to the first token is to be noted for: a prompt of so many tokens.
     awaits_first_token: Option<u32>,
-    is_complete: bool,
+    /// Whether nothing more can be learnt of the target: it has failed, or has sent all.
+    is_settled: bool,
 }
 
 /// What was measured of a prompt, for the access log.
@@ -100,7 +101,7 @@ impl Routed {
             start,
             tried: 1,
             awaits_first_token: streamed.map(Prompt::tokens),
-            is_complete: false,
+            is_settled: false,
         };
         if let Some(prompt) = prompt.filter(|_| decision.news.prompt) {
             let model = prompt.model.as_deref().unwrap_or_default().as_bytes();
@@ -142,6 +143,7 @@ impl Routed {
     /// Takes in the response headers: who served the request, and what that says about them.
     pub(crate) fn on_headers(&mut self, is_request_complete: bool, end_of_stream: bool) {
         let now = host::now().millis();
+        self.vm.wake(now);
         if self.route.reach == Reach::Pool {
             self.find_server(now);
         }
@@ -150,7 +152,7 @@ impl Routed {
         let status: u16 = status.unwrap_or(0);
         // Most responses are the target's own, and only others are worth the question.
         let is_targets_own = status < 400 || host::is_upstreams_own();
-        let pause = matches!(status, 429 | 503)
+        let pause = (is_targets_own && matches!(status, 429 | 503))
             .then(|| host::response_header("retry-after"))
             .flatten();
         let outcome = Outcome::of_response(Response {
@@ -167,7 +169,7 @@ impl Routed {
         if status != 200 {
             self.awaits_first_token = None;
         }
-        self.is_complete = end_of_stream || !matches!(outcome, Some(Outcome::Answered));
+        self.is_settled = end_of_stream || !matches!(outcome, Some(Outcome::Answered));
         if let Some(outcome) = outcome {
             self.learn(self.target, outcome, now);
         }
@@ -175,12 +177,13 @@ impl Routed {
 
     /// Takes in a part of the response's body.
     pub(crate) fn on_body(&mut self, size: usize, end_of_stream: bool) {
-        self.is_complete |= end_of_stream;
+        self.is_settled |= end_of_stream;
         if size == 0 {
             return;
         }
         if let Some(tokens) = self.awaits_first_token.take() {
             let now = host::now();
+            self.vm.wake(now.millis());
             let micros = u32::try_from(now.since(self.start)).unwrap_or(u32::MAX);
             let at = now.millis();
             let latency = &mut self.group.memory.borrow_mut().latency;
@@ -191,12 +194,12 @@ impl Routed {
 
     /// The response is complete.
     pub(crate) fn on_trailers(&mut self) {
-        self.is_complete = true;
+        self.is_settled = true;
     }
 
     /// Takes in how the request ended, when everything is known, and tells the access log.
     pub(crate) fn on_end(&mut self) {
-        if !self.is_complete
+        if !self.is_settled
             && let Some(outcome) = Outcome::of_broken_off(host::response_flags())
         {
             self.learn(self.target, outcome, host::now().millis());

@@ -95,16 +95,20 @@ impl Vm {
 
     /// Brings what is known up to date, before a decision.
     pub(crate) fn prepare(&self, time: Micros) {
-        let now = time.millis();
-        // Other workers may take one for dead whose thread stood still.
-        if self.worker.borrow().is_late(now) {
-            self.beat(now);
-        }
         let (read, rest) = self.read.get();
         if !self.serves.replace(true) {
             self.read(READ_AT_ONCE);
         } else if time.apart(read) >= rest {
             self.read(READ_IN_BETWEEN);
+        }
+        self.wake(time.millis());
+    }
+
+    /// Makes sure of this VM's place and of the health of the targets, before anything is told or
+    /// judged. Other workers may take one for dead whose thread stood still.
+    pub(crate) fn wake(&self, now: Millis) {
+        if self.worker.borrow().is_late(now) {
+            self.beat(now);
         }
         self.refresh_health();
     }
@@ -113,7 +117,7 @@ impl Vm {
     pub(crate) fn replica(&self, name: &str) -> Rc<Replica> {
         let replica = self.replicas.get(name);
         let slot = self.worker.borrow().slot();
-        replica.in_flight.write_share(&Envoy, slot, false);
+        replica.in_flight.write_share(&Envoy, slot);
         replica
     }
 

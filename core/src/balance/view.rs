@@ -21,7 +21,7 @@ pub struct Fleet<'a> {
 
 impl Fleet<'_> {
     /// The targets to weigh: the eligible ones or, failing open, all.
-    pub(super) fn candidates(&self) -> TargetSet {
+    pub fn candidates(&self) -> TargetSet {
         if self.fails_open() {
             self.targets
         } else {

@@ -188,7 +188,8 @@ impl<H: Host> Health<H> {
         }
     }
 
-    /// Takes in what became of a request. `others` is whether further requests are under way at the
+    /// Takes in what became of a request, after a [`refresh`](Self::refresh) where one is due.
+    /// `others` is whether further requests are under way at the
     /// target, which show that it lives.
     pub fn learn(
         &self,
@@ -280,10 +281,7 @@ impl<H: Host> Health<H> {
             let opened = host.read(self.opened);
             let open = (OPEN_MILLIS << opened.min(MAX_DOUBLINGS)).min(MAX_OPEN_MILLIS);
             self.put(host, Until::breaker(now.plus(open)));
-            host.put(
-                self.opened,
-                opened.saturating_add(1).min(u64::from(u32::MAX)),
-            );
+            host.put(self.opened, opened.saturating_add(1));
             if host.read(self.away_since) == 0 {
                 host.put(self.away_since, now.0);
             }

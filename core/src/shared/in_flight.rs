@@ -25,8 +25,8 @@ pub struct InFlight<H: Host> {
     total: H::Gauge,
     /// The parts of all slots, as far as they were asked for.
     shares: RefCell<Vec<Option<H::Gauge>>>,
-    /// This VM's part of the gauge, where it has a slot.
-    share: Cell<Option<H::Gauge>>,
+    /// This VM's slot, and its part of the gauge.
+    slot: Cell<Option<SlotId>>,
     mine: Cell<u64>,
     /// The difference that the last audits found, and how many of them.
     found: Cell<(i64, u32)>,
@@ -42,7 +42,7 @@ impl<H: Host> InFlight<H> {
             total: host.gauge("rolter_in_flight", &labels),
             vm,
             shares: RefCell::default(),
-            share: Cell::new(None),
+            slot: Cell::new(None),
             mine: Cell::new(0),
             found: Cell::new((0, 0)),
         }
@@ -69,10 +69,8 @@ impl<H: Host> InFlight<H> {
 
     /// Writes this VM's share to its slot: after each beat, because a slot that a VM has claimed
     /// may have been another's, who can have written to it until that moment.
-    pub fn write_share(&self, host: &H, slot: Option<SlotId>, moved: bool) {
-        if moved || self.share.get().is_none() {
-            self.share.set(slot.map(|slot| self.share_of(host, slot)));
-        }
+    pub fn write_share(&self, host: &H, slot: Option<SlotId>) {
+        self.slot.set(slot);
         self.put(host);
     }
 
@@ -108,8 +106,8 @@ impl<H: Host> InFlight<H> {
     }
 
     fn put(&self, host: &H) {
-        if let Some(share) = self.share.get() {
-            host.put(share, self.mine.get());
+        if let Some(slot) = self.slot.get() {
+            host.put(self.share_of(host, slot), self.mine.get());
         }
     }
 

@@ -65,7 +65,7 @@ impl<H: Host> Worker<H> {
             self.writer = slot.map(|slot| Writer::new(host, slot));
         }
         for count in counts() {
-            count.write_share(host, slot, beat.moved);
+            count.write_share(host, slot);
             if self.member.leads() {
                 count.audit(host, self.member.held());
             }
