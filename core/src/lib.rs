@@ -8,6 +8,7 @@
 //! | [`caller`] | who sends a request, as hashes |
 //! | [`config`] | the configuration document, checked as a whole |
 //! | [`health`] | whether a target may be used |
+//! | [`kv`] | which blocks the engines have, as they tell themselves |
 //! | [`memory`] | what a route has learnt, and the lessons for other workers |
 //! | [`prompt`] | what the model will see of a request, read from its body |
 //! | [`affinity`] | which target has how much of a prompt |
@@ -33,8 +34,10 @@ pub mod balance;
 pub mod caller;
 pub mod config;
 pub mod health;
+pub mod kv;
 pub mod memory;
 pub mod prompt;
+mod queue;
 pub mod shared;
 pub mod target;
 pub mod time;

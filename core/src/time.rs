@@ -1,8 +1,12 @@
 //! Time as it comes in through arguments: nothing in this crate reads a clock. A clock may step
 //! back, so no difference is taken that could underflow.
 
+use serde::{Deserialize, Serialize};
+
 /// Milliseconds since the Unix epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Millis(pub u64);
 
 impl Millis {
@@ -14,6 +18,12 @@ impl Millis {
     /// The milliseconds between two times, whichever came first.
     pub fn apart(self, other: Self) -> u64 {
         self.0.abs_diff(other.0)
+    }
+
+    /// So many milliseconds earlier.
+    #[must_use]
+    pub fn minus(self, millis: u64) -> Self {
+        Self(self.0.saturating_sub(millis))
     }
 
     /// So many milliseconds later.

@@ -16,7 +16,6 @@ mod found;
 mod lessons;
 mod node;
 mod prompts;
-mod queue;
 mod sessions;
 #[cfg(test)]
 mod tests;

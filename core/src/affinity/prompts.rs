@@ -1,8 +1,8 @@
 //! The prompts that the targets hold: for each target in the order of their insertion, for each
 //! node the ones that end there.
 
-use super::queue::{Linked, Links, Queue};
 use super::{NONE, NodeId, PromptId};
+use crate::queue::{Linked, Links, Queue};
 use crate::target::{MAX_TARGETS, TargetId};
 use crate::time::Millis;
 use slab::Slab;

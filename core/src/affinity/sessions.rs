@@ -3,7 +3,7 @@
 //! What one worker decides, it tells the others, but no more often than they need to know: a
 //! session that goes on is news four times in its time to live.
 
-use super::queue::{Linked, Links, Queue};
+use crate::queue::{Linked, Links, Queue};
 use crate::target::TargetId;
 use crate::time::Millis;
 use slab::Slab;

@@ -10,6 +10,7 @@ use super::turn::{SYSTEM, USER, turn, turn_of};
 #[derive(Default)]
 pub(super) struct Fields<'a> {
     pub(super) model: Option<Str<'a>>,
+    pub(super) cache_salt: Option<Str<'a>>,
     pub(super) stream: bool,
     system: Option<Json<'a>>,
     instructions: Option<Json<'a>>,
@@ -38,6 +39,7 @@ impl<'a> Fields<'a> {
             let given = (!value.is_null()).then_some(value);
             match name {
                 b"model" => self.model = value.string(),
+                b"cache_salt" => self.cache_salt = value.string(),
                 b"stream" => self.stream = matches!(value, Json::Scalar(b"true")),
                 b"system" => self.system = given,
                 b"instructions" => self.instructions = given,

@@ -14,7 +14,7 @@ mod turn;
 mod unescape;
 
 use conversation::Fields;
-use json::Json;
+use json::{Json, Str};
 use measure::{Measure, Measured};
 use std::borrow::Cow;
 
@@ -71,6 +71,8 @@ pub struct Prompt<'a> {
     pub digest: u64,
     /// The model that the request names.
     pub model: Option<Cow<'a, str>>,
+    /// What keeps its blocks apart from those of requests with another salt, where it has one.
+    pub cache_salt: Option<Cow<'a, str>>,
     /// Whether the request asks for a stream.
     pub stream: bool,
     /// The prompt's token ids, where the request has it in this form.
@@ -103,7 +105,8 @@ impl<'a> Prompt<'a> {
             text,
             len,
             digest,
-            model: model(&fields),
+            model: decoded(fields.model),
+            cache_salt: decoded(fields.cache_salt),
             stream: fields.stream,
             token_ids: ids.map(TokenIds),
             dialect,
@@ -120,7 +123,7 @@ impl<'a> Prompt<'a> {
         let mut fields = Fields::default();
         // The cut is an error; what came before it is what can be had.
         let _ = fields.read(start, None);
-        model(&fields)
+        decoded(fields.model)
     }
 }
 
@@ -142,18 +145,18 @@ fn read_conversation<'a>(
     Ok((measure, Some(dialect), ids))
 }
 
-fn model<'a>(fields: &Fields<'a>) -> Option<Cow<'a, str>> {
-    let name = fields.model?;
-    if let Some(plain) = name.plain() {
+fn decoded(text: Option<Str<'_>>) -> Option<Cow<'_, str>> {
+    let text = text?;
+    if let Some(plain) = text.plain() {
         return std::str::from_utf8(plain).ok().map(Cow::Borrowed);
     }
     // What is not valid is found out before room is made for it, and what is gets no more than it
-    // needs: a name is as long as the client likes.
-    std::str::from_utf8(name.inside()).ok()?;
+    // needs: it is as long as the client likes.
+    std::str::from_utf8(text.inside()).ok()?;
     let mut len = 0;
-    name.decode(|run| len += run.len()).ok()?;
+    text.decode(|run| len += run.len()).ok()?;
     let mut decoded = Vec::with_capacity(len);
-    name.decode(|run| decoded.extend_from_slice(run)).ok()?;
+    text.decode(|run| decoded.extend_from_slice(run)).ok()?;
     String::from_utf8(decoded).ok().map(Cow::Owned)
 }
 
@@ -169,6 +172,13 @@ impl TokenIds<'_> {
             cursor.value()?.token_id().into_iter().for_each(&mut each);
             Ok(())
         });
+    }
+
+    /// The ids, each as its four bytes, little-endian.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.for_each(|id| bytes.extend_from_slice(&id.to_le_bytes()));
+        bytes
     }
 
     /// The ids in a buffer of their own.

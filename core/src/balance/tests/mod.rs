@@ -5,11 +5,14 @@ mod complaints;
 mod consistent_hash;
 mod decisions;
 mod pipeline;
+mod scored;
 mod split;
 mod turns;
 
 use super::cache_aware::BLOCK_BYTES;
-use super::{Balancer, Decision, Fleet, Margins, Pipeline, Request, Strategy, TargetInfo};
+use super::{
+    Balancer, Decision, Exact, Fleet, Guard, Margins, Pipeline, Request, Strategy, TargetInfo,
+};
 use crate::affinity::Limits;
 use crate::memory::Memory;
 use crate::prompt::Prompt;
@@ -30,14 +33,20 @@ const DECISIONS: u32 = 300;
 const CACHE_AWARE: Strategy = Strategy::CacheAware {
     margins: Margins {
         threshold: 0.5,
-        balance_abs: 2,
-        balance_rel: 1.5,
+        guard: Guard {
+            balance_abs: 2,
+            balance_rel: 1.5,
+        },
     },
 };
 
-fn strategies() -> [Strategy; 8] {
+fn strategies() -> [Strategy; 10] {
     [
         CACHE_AWARE,
+        Strategy::PreciseCacheAware(Exact::default()),
+        Strategy::LmcacheAware {
+            guard: Guard::default(),
+        },
         Strategy::LeastLoad,
         Strategy::RoundRobin,
         Strategy::Random,
@@ -62,6 +71,7 @@ fn prompt(text: &str) -> Prompt<'static> {
         len: text.len() as u64,
         digest: 0,
         model: Some(Cow::Borrowed("m")),
+        cache_salt: None,
         stream: false,
         token_ids: None,
         dialect: None,
@@ -122,6 +132,7 @@ fn fleet(load: &[u32]) -> Fleet<'_> {
         targets,
         eligible: targets,
         load: Some(load),
+        scores: None,
     }
 }
 

@@ -10,49 +10,49 @@ const NONE: u32 = u32::MAX;
 
 /// An entry's neighbours in its queue.
 #[derive(Clone, Copy)]
-pub(super) struct Links {
+pub(crate) struct Links {
     older: u32,
     newer: u32,
 }
 
 impl Links {
     /// Those of an entry that is in no queue yet.
-    pub(super) const NONE: Self = Self {
+    pub(crate) const NONE: Self = Self {
         older: NONE,
         newer: NONE,
     };
 }
 
 /// An entry that can be in a queue.
-pub(super) trait Linked {
+pub(crate) trait Linked {
     fn links(&mut self) -> &mut Links;
 }
 
 /// Entries of a slab, oldest to newest.
 #[derive(Clone, Copy)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     oldest: u32,
     newest: u32,
     length: usize,
 }
 
 impl Queue {
-    pub(super) const EMPTY: Self = Self {
+    pub(crate) const EMPTY: Self = Self {
         oldest: NONE,
         newest: NONE,
         length: 0,
     };
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.length
     }
 
-    pub(super) fn oldest(&self) -> Option<u32> {
+    pub(crate) fn oldest(&self) -> Option<u32> {
         (self.oldest != NONE).then_some(self.oldest)
     }
 
     /// Adds an entry that is in no queue, as the newest.
-    pub(super) fn push<T: Linked>(&mut self, slab: &mut Slab<T>, id: u32) {
+    pub(crate) fn push<T: Linked>(&mut self, slab: &mut Slab<T>, id: u32) {
         self.length += 1;
         let before = std::mem::replace(&mut self.newest, id);
         if before == NONE {
@@ -68,7 +68,7 @@ impl Queue {
     }
 
     /// Takes out an entry that is in this queue.
-    pub(super) fn unlink<T: Linked>(&mut self, slab: &mut Slab<T>, id: u32) {
+    pub(crate) fn unlink<T: Linked>(&mut self, slab: &mut Slab<T>, id: u32) {
         let Some(&mut Links { older, newer }) = slab.get_mut(id as usize).map(Linked::links) else {
             return;
         };
@@ -84,7 +84,7 @@ impl Queue {
     }
 
     /// Makes an entry that is in this queue the newest.
-    pub(super) fn renew<T: Linked>(&mut self, slab: &mut Slab<T>, id: u32) {
+    pub(crate) fn renew<T: Linked>(&mut self, slab: &mut Slab<T>, id: u32) {
         if self.newest != id {
             self.unlink(slab, id);
             self.push(slab, id);
