@@ -10,8 +10,10 @@ use counting::{Allocated, Counting, count};
 use fastrand::Rng;
 use rolter_core::affinity::Limits;
 use rolter_core::balance::{
-    Balancer, Fleet, MAX_FOLLOWERS, Margins, Pipeline, Request, Strategy, TargetInfo,
+    Balancer, Exact, Fleet, Guard, MAX_FOLLOWERS, Margins, Pipeline, Request, Scores, Strategy,
+    TargetInfo,
 };
+use rolter_core::kv::MediumWeights;
 use rolter_core::memory::{Lesson, Memory};
 use rolter_core::prompt::Prompt;
 use rolter_core::target::{MAX_TARGETS, TargetId, TargetSet};
@@ -26,14 +28,30 @@ const NOW: Millis = Millis(1_000_000);
 const SESSION: u64 = 77;
 const TEXT: &str = "the beginning that all prompts share, and then something of their own";
 
-const STRATEGIES: [Strategy; 8] = [
+const GUARD: Guard = Guard {
+    balance_abs: 2,
+    balance_rel: 1.5,
+};
+
+const STRATEGIES: [Strategy; 10] = [
     Strategy::CacheAware {
         margins: Margins {
             threshold: 0.5,
-            balance_abs: 2,
-            balance_rel: 1.5,
+            guard: GUARD,
         },
     },
+    Strategy::PreciseCacheAware(Exact {
+        margins: Margins {
+            threshold: 0.1,
+            guard: GUARD,
+        },
+        weights: MediumWeights {
+            gpu: 1.0,
+            cpu: 0.8,
+            other: 0.5,
+        },
+    }),
+    Strategy::LmcacheAware { guard: GUARD },
     Strategy::LeastLoad,
     Strategy::RoundRobin,
     Strategy::Random,
@@ -88,6 +106,9 @@ fn choosing_allocates_nothing() {
     let infos = targets();
     let targets: TargetSet = infos.iter().map(|target| target.id).collect();
     let load: Vec<u32> = (0..).take(MAX_TARGETS).map(|number| number % 5).collect();
+    // Of every third nothing is known.
+    let score = |number: u8| (!number.is_multiple_of(3)).then_some(f64::from(number) / 255.0);
+    let scores: Vec<Option<f64>> = (0..=u8::MAX).map(score).collect();
     let prompt = Prompt::read(b"/", TEXT.as_bytes());
     let mut rng = Rng::with_seed(1);
     for strategy in STRATEGIES {
@@ -95,10 +116,15 @@ fn choosing_allocates_nothing() {
         let mut balancer = Balancer::new(strategy, &infos, memory, &mut rng);
         let mut choices = 0;
         for eligible in [targets, TargetSet::first(100), TargetSet::EMPTY] {
+            let scores = Some(Scores {
+                of: &scores,
+                grain: 0.1,
+            });
             let fleet = Fleet {
                 targets,
                 eligible,
                 load: Some(&load),
+                scores,
             };
             for (prompt, session) in [
                 (Some(&prompt), Some(SESSION)),
@@ -139,6 +165,7 @@ fn teaching_what_is_known_already_allocates_nothing_either() {
         targets: infos.iter().map(|target| target.id).collect(),
         eligible: TargetSet::first(1),
         load: Some(&load),
+        scores: None,
     };
     let request = Request {
         prompt: Some(&prompt),

@@ -6,9 +6,10 @@ use super::decision::{Choice, Decision, Followers, MAX_FOLLOWERS, News, Pick, Re
 use super::pipeline::Scorers;
 use super::random::{power_of_two, random};
 use super::round_robin::RoundRobin;
+use super::scored::{Precise, lmcache};
 use super::view::{Fleet, Lookup, Request, View};
 use super::weighted::Weighted;
-use super::{Asks, Need, Strategy, TargetInfo};
+use super::{Asks, Guard, Need, Signal, Strategy, TargetInfo};
 use crate::affinity::{Observed, PromptRef};
 use crate::memory::Memory;
 use crate::target::{TargetId, TargetSet};
@@ -26,6 +27,8 @@ pub struct Balancer {
 /// A strategy, with the state that it has.
 enum Rule {
     CacheAware(CacheAware),
+    PreciseCacheAware(Precise),
+    LmcacheAware(Guard),
     LeastLoad,
     RoundRobin(RoundRobin),
     Random,
@@ -46,6 +49,10 @@ impl Balancer {
     ) -> Self {
         let rule = match strategy {
             Strategy::CacheAware { margins } => Rule::CacheAware(CacheAware(margins)),
+            Strategy::PreciseCacheAware(exact) => {
+                Rule::PreciseCacheAware(Precise::new(exact, targets))
+            }
+            Strategy::LmcacheAware { guard } => Rule::LmcacheAware(guard),
             Strategy::LeastLoad => Rule::LeastLoad,
             Strategy::RoundRobin => Rule::RoundRobin(RoundRobin::new(targets, rng)),
             Strategy::Random => Rule::Random,
@@ -67,6 +74,15 @@ impl Balancer {
         match &self.rule {
             Rule::CacheAware(_) => Asks {
                 prompt: Need::Always,
+                ..nothing
+            },
+            Rule::PreciseCacheAware(rule) => Asks {
+                prompt: Need::Always,
+                scores: Some(Signal::Blocks(rule.exact.weights)),
+                ..nothing
+            },
+            Rule::LmcacheAware(_) => Asks {
+                scores: Some(Signal::Occupancy),
                 ..nothing
             },
             Rule::ConsistentHash(_) => Asks {
@@ -252,6 +268,8 @@ impl Rule {
     fn pick(&self, view: &View<'_>, rng: &mut Rng) -> Option<Pick> {
         let (target, reason) = match self {
             Self::CacheAware(rule) => return rule.pick(view, rng),
+            Self::PreciseCacheAware(rule) => return rule.pick(view, rng),
+            Self::LmcacheAware(guard) => return lmcache(*guard, view, rng),
             Self::ConsistentHash(hashes) => return hashes.pick(view, rng),
             Self::Pipeline(scorers) => return scorers.pick(view, rng),
             Self::LeastLoad => (view.least_loaded(rng)?, Reason::LeastLoad),
@@ -268,6 +286,8 @@ impl Rule {
     fn next_in_rank(&self, view: &View<'_>, rng: &mut Rng) -> Option<TargetId> {
         match self {
             Self::CacheAware(rule) => rule.pick(view, rng).map(|pick| pick.target),
+            Self::PreciseCacheAware(rule) => rule.pick(view, rng).map(|pick| pick.target),
+            Self::LmcacheAware(guard) => lmcache(*guard, view, rng).map(|pick| pick.target),
             Self::ConsistentHash(hashes) => hashes.pick(view, rng).map(|pick| pick.target),
             Self::Pipeline(scorers) => scorers.best(view, rng),
             _ => view.least_loaded(rng),
@@ -277,6 +297,7 @@ impl Rule {
     /// Notes that a target was picked of these, where that decides who is next.
     fn advance(&mut self, candidates: TargetSet, picked: TargetId) {
         match self {
+            Self::PreciseCacheAware(rule) => rule.advance(picked),
             Self::RoundRobin(turns) => turns.advance(picked),
             Self::Weighted(turns) => turns.advance(candidates, picked),
             _ => {}

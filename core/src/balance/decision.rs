@@ -100,6 +100,11 @@ pub enum Reason {
     Miss,
     /// There was no prompt to go by (no body, or one over the limit); this one is the least loaded.
     NoPrompt,
+    /// Nothing is known of what the targets hold, or there are no token ids to compare with it; this
+    /// one is the least loaded.
+    Unknown,
+    /// It has most room for more.
+    Occupancy,
     /// It is the least loaded, which is all that the strategy asks.
     LeastLoad,
     /// It is its turn.
@@ -134,6 +139,8 @@ impl Reason {
             Self::Spill => "spill",
             Self::Miss => "miss",
             Self::NoPrompt => "no_prompt",
+            Self::Unknown => "unknown",
+            Self::Occupancy => "occupancy",
             Self::LeastLoad => "least_load",
             Self::RoundRobin => "round_robin",
             Self::Random => "random",

@@ -11,10 +11,12 @@ mod balancer;
 mod cache_aware;
 mod consistent_hash;
 mod decision;
+mod guard;
 mod least_load;
 mod pipeline;
 mod random;
 mod round_robin;
+mod scored;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -22,12 +24,14 @@ mod view;
 mod weighted;
 
 pub use balancer::Balancer;
-pub use cache_aware::Margins;
 pub use decision::{Choice, Decision, Followers, MAX_FOLLOWERS, News, Reason};
+pub use guard::{Guard, Margins};
 pub use pipeline::Pipeline;
+pub use scored::{Exact, Scores};
 pub use split::split;
 pub use view::{Fleet, Lookup, Request};
 
+use crate::kv::MediumWeights;
 use crate::target::{MAX_TARGETS, TargetId};
 
 /// How a target is chosen.
@@ -37,6 +41,13 @@ pub enum Strategy {
     CacheAware {
         /// The margins.
         margins: Margins,
+    },
+    /// The target that has the prompt's blocks, as its engine tells.
+    PreciseCacheAware(Exact),
+    /// The target whose `LMCache` has most room.
+    LmcacheAware {
+        /// How busy it may be.
+        guard: Guard,
     },
     /// The target with the least load.
     LeastLoad,
@@ -67,7 +78,7 @@ pub struct TargetInfo {
 }
 
 /// What a strategy takes into account, so that nothing is read in vain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Asks {
     /// The prompt.
     pub prompt: Need,
@@ -75,6 +86,17 @@ pub struct Asks {
     pub session: bool,
     /// The time to the first token, of which the memory is to be told.
     pub first_token: bool,
+    /// Scores of the targets, from what the sidecar tells of them.
+    pub scores: Option<Signal>,
+}
+
+/// What the sidecar tells of targets, by which they are scored.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Signal {
+    /// The blocks of the prompt that they have, each worth this.
+    Blocks(MediumWeights),
+    /// How full their `LMCache` is.
+    Occupancy,
 }
 
 impl Asks {
@@ -83,6 +105,7 @@ impl Asks {
         prompt: Need::Never,
         session: false,
         first_token: false,
+        scores: None,
     };
 }
 

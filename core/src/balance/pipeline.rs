@@ -100,6 +100,7 @@ impl Scorers {
             },
             session: self.keeps_sessions(),
             first_token,
+            scores: None,
         }
     }
 

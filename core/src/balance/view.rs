@@ -1,6 +1,7 @@
 //! What a decision is made from.
 
 use super::least_load::least;
+use super::scored::Scores;
 use crate::affinity::Match;
 use crate::memory::{Memory, Predictions};
 use crate::prompt::Prompt;
@@ -17,6 +18,8 @@ pub struct Fleet<'a> {
     pub eligible: TargetSet,
     /// Requests in flight, by the target's number; nothing where no load is known.
     pub load: Option<&'a [u32]>,
+    /// What the strategy scores them by, where it asks for that and something is known.
+    pub scores: Option<Scores<'a>>,
 }
 
 impl Fleet<'_> {

@@ -7,6 +7,7 @@ mod fields;
 mod matching;
 mod provider;
 mod route;
+mod sidecar;
 mod strategy;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,8 @@ pub use fields::{Errors, Problem};
 pub use matching::{Conditions, Pattern};
 pub use provider::Provider;
 pub use route::{Group, Reach, Route};
+pub use sidecar::{EventEndpoint, KvEvents, Listen, LmCache, OnGap, Sidecar};
+pub use strategy::Precise;
 
 use fields::{Fields, Report};
 use serde_json::Value;
@@ -31,6 +34,8 @@ pub struct Config {
     pub session_header: String,
     /// The request header whose value identifies the caller, in lower case.
     pub key_header: String,
+    /// The process beside Envoy that knows what engines tell of themselves, if there is one.
+    pub sidecar: Option<Sidecar>,
     /// The engines.
     pub providers: Vec<Provider>,
     /// In the order in which they are tried: the first that matches decides.
@@ -51,14 +56,17 @@ impl Config {
 
 /// What is wrong is reported and a default takes its place, so that the reading goes on.
 fn read_config(document: &Fields<'_>) -> Config {
+    let sidecar = Sidecar::read(document);
     let (providers, names) = provider::read_all(document);
     let (routes, uses) = route::read_all(document, &names);
     provider::check_ways(document, &providers, &uses);
+    route::check_signals(document, &routes, &providers, sidecar.is_some());
     Config {
         max_request_bytes: document.integer("max_request_bytes", 1..=64 << 20, 1 << 20),
         debug_headers: document.boolean("debug_headers", false),
         session_header: read_header_name(document, "session_header", "x-session-id"),
         key_header: read_header_name(document, "key_header", "authorization"),
+        sidecar,
         providers,
         routes,
     }

@@ -5,6 +5,7 @@
 
 use super::fields::Fields;
 use super::route::{Reach, Uses};
+use super::sidecar::{KvEvents, LmCache, read_url};
 use crate::caller::is_hash_of_nothing;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,6 +25,13 @@ pub struct Provider {
     pub weight: u32,
     /// SHA-256 of the keys of the callers that it is for, in ascending order; empty: everyone.
     pub allowed_keys: Vec<[u8; 32]>,
+    /// The URL of the engine's API for the sidecar, without a slash at its end, where it is to ask
+    /// for health, load and tokens.
+    pub api_base: Option<String>,
+    /// How it tells which blocks it has, if it does.
+    pub kv_events: Option<KvEvents>,
+    /// Who tells how full its `LMCache` is, if anyone.
+    pub lmcache: Option<LmCache>,
 }
 
 /// Stands in for what is no endpoint, so that it does not count as missing.
@@ -41,6 +49,9 @@ pub(super) fn read_all(document: &Fields<'_>) -> (Vec<Provider>, BTreeMap<String
             endpoint: read_endpoint(&provider),
             weight: provider.integer("weight", 1..=1000, 1),
             allowed_keys: read_keys(&provider),
+            api_base: read_url(&provider, "api_base"),
+            kv_events: KvEvents::read(&provider),
+            lmcache: LmCache::read(&provider),
         })
         .collect();
     (providers, names)
@@ -49,9 +60,17 @@ pub(super) fn read_all(document: &Fields<'_>) -> (Vec<Provider>, BTreeMap<String
 /// Reports providers that routes cannot reach, and ways that lead to two.
 pub(super) fn check_ways(document: &Fields<'_>, providers: &[Provider], uses: &Uses) {
     let (mut clusters, mut endpoints) = (BTreeMap::new(), BTreeMap::new());
+    let mut sources = BTreeMap::new();
     for (index, provider) in providers.iter().enumerate() {
         let add = |key, what| document.add(&format!("providers[{index}].{key}"), what);
         let taken = |way: &str, other: &str| format!("{way:?} leads to {other:?} already");
+        if let Some(events) = &provider.kv_events {
+            let source = events.endpoint.of_rank(0);
+            if let Some(other) = sources.insert(source, &provider.name) {
+                let what = format!("{other:?} has these events already; write the engine's own");
+                add("kv_events.endpoint", what);
+            }
+        }
         match (&provider.cluster, uses.get(&(index, Reach::Cluster))) {
             (None, Some(route)) => {
                 let why = format!("route {route:?} reaches it by cluster");

@@ -2,7 +2,7 @@
 
 use super::fields::Fields;
 use super::strategy::Choosing;
-use super::{Conditions, strategy};
+use super::{Conditions, Precise, Provider, strategy};
 use crate::balance::Strategy;
 use crate::target::MAX_TARGETS;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +21,8 @@ pub struct Route {
     /// Distinct bytes of prompts that are remembered for a target, where the strategy remembers
     /// anything.
     pub max_nodes: Option<usize>,
+    /// Where to get token ids and where to send ranks, with `precise_cache_aware`.
+    pub precise: Option<Precise>,
     /// Its own targets, unless its variants take all requests, and then the variants. Their
     /// percents add up to 100, and they have [`MAX_TARGETS`] different targets at most.
     pub groups: Vec<Group>,
@@ -67,6 +69,7 @@ pub(super) fn read_all(
             let Choosing {
                 strategy,
                 max_nodes,
+                precise,
             } = strategy::read(&route);
             let groups = read_groups(&route, providers);
             let targets: BTreeSet<usize> = groups
@@ -89,11 +92,53 @@ pub(super) fn read_all(
                 reach: reach.unwrap_or(Reach::Cluster),
                 strategy,
                 max_nodes,
+                precise,
                 groups,
             }
         })
         .collect();
     (routes, uses)
+}
+
+/// Reports strategies that need to know what nobody tells them.
+pub(super) fn check_signals(
+    document: &Fields<'_>,
+    routes: &[Route],
+    providers: &[Provider],
+    has_sidecar: bool,
+) {
+    for (index, route) in routes.iter().enumerate() {
+        let (name, signal): (_, fn(&Provider) -> bool) = match route.strategy {
+            Strategy::PreciseCacheAware(_) => {
+                ("kv_events", |provider| provider.kv_events.is_some())
+            }
+            Strategy::LmcacheAware { .. } => ("lmcache", |provider| provider.lmcache.is_some()),
+            _ => continue,
+        };
+        let any = |signal: fn(&Provider) -> bool| {
+            let targets = route.groups.iter().flat_map(|group| &group.targets);
+            let mut providers = targets.filter_map(|&target| providers.get(target));
+            // Where it has none, that was reported.
+            providers.clone().next().is_none() || providers.any(signal)
+        };
+        let path = format!("routes[{index}].strategy");
+        if !has_sidecar {
+            let what = "knows nothing without the sidecar; write sidecar: { cluster: … }";
+            document.add(&path, what);
+        }
+        if !any(signal) {
+            let what = format!("knows nothing of any target; write {name} for the providers");
+            document.add(&path, what);
+        }
+        let tokenizes = route
+            .precise
+            .is_some_and(|precise| precise.tokenize_ms.is_some());
+        if tokenizes && !any(|provider| provider.api_base.is_some()) {
+            let path = format!("routes[{index}].precise_cache_aware.tokenize");
+            let what = "no target can be asked; write api_base for the providers";
+            document.add(&path, what);
+        }
+    }
 }
 
 impl Reach {

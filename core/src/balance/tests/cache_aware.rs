@@ -107,6 +107,7 @@ fn without_a_known_load_affinity_stands_and_a_miss_goes_to_the_least_warmed() {
     let given = [(0, &*warm), (1, &*cold)];
     let unknown = Fleet {
         load: None,
+        scores: None,
         ..fleet(&[0, 0])
     };
     assert_eq!(decision(&given, &unknown, &warm), (0, "affinity"));

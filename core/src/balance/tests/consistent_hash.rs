@@ -18,6 +18,7 @@ fn targets(ids: &[u16], eligible: TargetSet, requests: &[Request<'_>]) -> Vec<u1
         targets: ids.iter().copied().map(TargetId).collect(),
         eligible,
         load: None,
+        scores: None,
     };
     let mut rng = Rng::with_seed(1);
     let mut decide = |request| {

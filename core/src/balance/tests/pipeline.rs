@@ -164,6 +164,7 @@ fn what_is_not_known_decides_nothing() {
     let balancer = || balancer(Strategy::Pipeline(pipeline), &infos(0..3), &[]);
     let unknown = Fleet {
         load: None,
+        scores: None,
         ..fleet(&[0; 3])
     };
     for request in [NO_PROMPT, asking(&prompt("cold"))] {

@@ -3,10 +3,11 @@
 mod matching;
 mod providers;
 mod routes;
+mod sidecar;
 mod strategies;
 
 use super::*;
-use crate::balance::{Margins, Strategy};
+use crate::balance::{Guard, Margins, Strategy};
 use serde_json::{Value, json};
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -62,6 +63,9 @@ fn what_is_not_given_has_its_default() {
             endpoint: None,
             weight: 1,
             allowed_keys: Vec::new(),
+            api_base: None,
+            kv_events: None,
+            lmcache: None,
         }]
     );
     let [route] = &config.routes[..] else {
@@ -82,8 +86,10 @@ fn what_is_not_given_has_its_default() {
         Strategy::CacheAware {
             margins: Margins {
                 threshold: 0.5,
-                balance_abs: 2,
-                balance_rel: 1.5
+                guard: Guard {
+                    balance_abs: 2,
+                    balance_rel: 1.5
+                },
             },
         }
     );
@@ -132,8 +138,10 @@ fn what_is_given_is_read() {
         Strategy::CacheAware {
             margins: Margins {
                 threshold: 0.25,
-                balance_abs: 4,
-                balance_rel: 2.0
+                guard: Guard {
+                    balance_abs: 4,
+                    balance_rel: 2.0
+                },
             },
         }
     );
@@ -173,7 +181,7 @@ fn each_mistake_is_told_with_its_path() {
         (
             "/providers/0/url",
             json!("x"),
-            "providers[0].url: unknown key; known here: name, cluster, endpoint, weight, allowed_keys",
+            "providers[0].url: unknown key; known here: name, cluster, endpoint, weight, allowed_keys, api_base, kv_events, lmcache",
         ),
         (
             "/providers",
@@ -219,7 +227,7 @@ fn each_mistake_is_told_with_its_path() {
         (
             "/routes/0/strategy",
             json!("fastest"),
-            "routes[0].strategy: \"fastest\"; write one of: cache_aware, consistent_hash, power_of_two, least_load, round_robin, random, weighted, pipeline",
+            "routes[0].strategy: \"fastest\"; write one of: cache_aware, consistent_hash, power_of_two, least_load, round_robin, random, weighted, pipeline, precise_cache_aware, lmcache_aware",
         ),
         (
             "/routes/0/cache_aware",
@@ -284,7 +292,7 @@ fn each_mistake_is_told_with_its_path() {
         (
             "/cach",
             json!({}),
-            "cach: unknown key; known here: providers, routes, max_request_bytes, debug_headers, session_header, key_header",
+            "cach: unknown key; known here: sidecar, providers, routes, max_request_bytes, debug_headers, session_header, key_header",
         ),
     ];
     each_makes_its_problem(cases);
@@ -305,7 +313,7 @@ fn all_mistakes_are_told_at_once_and_each_once() {
         "providers[1].name: \"a\" is taken by [0]; names differ",
         "providers[1].cluster: \"\"; write a text",
         "providers[2].name: missing; write a name",
-        "providers[2].nam: unknown key; known here: name, cluster, endpoint, weight, allowed_keys",
+        "providers[2].nam: unknown key; known here: name, cluster, endpoint, weight, allowed_keys, api_base, kv_events, lmcache",
         "routes[0].cache_aware.threshold: 2; write a number from 0 to 1",
         "routes[0].cache_aware: has no effect with this strategy; remove it",
         "routes[0].targets[1]: no provider \"b\"; there are: a",
