@@ -3,14 +3,25 @@
 use std::io;
 use std::time::Duration;
 
+use crate::blocks::Adapter;
+use crate::kv_events::KvEvents;
+
+/// The most ranks of an engine.
+const MAX_RANKS: usize = 256;
+
 /// The size, speed and name of one engine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineConfig {
     /// The engine's name, sent with every response as `x-engine`.
     pub name: String,
-    /// The models that it serves. Empty: any model is accepted, and echoed.
+    /// The names under which it serves its one base model. Empty: any name is accepted, and
+    /// echoed.
     pub models: Vec<String>,
-    /// Size of the KV cache, in blocks.
+    /// `LoRA` adapters: further models, with blocks of their own.
+    pub adapters: Vec<String>,
+    /// Data-parallel ranks. Each has a scheduler and a KV cache of its own.
+    pub ranks: usize,
+    /// Size of a rank's KV cache, in blocks.
     pub kv_blocks: usize,
     /// Size of one block, in tokens.
     pub block_tokens: usize,
@@ -29,6 +40,19 @@ pub struct EngineConfig {
     pub default_max_tokens: usize,
     /// Chooses the filler words of answers. The part that a client verifies does not depend on it.
     pub seed: u64,
+    /// How the engine tells what is in its cache. `None`: it does not.
+    pub kv_events: Option<KvEvents>,
+    /// Whose names metrics have.
+    pub metrics: MetricNames,
+}
+
+/// Whose names metrics have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum MetricNames {
+    /// vLLM's: `vllm:num_requests_running` and so on.
+    Vllm,
+    /// `SGLang`'s: `sglang:num_running_reqs` and so on.
+    Sglang,
 }
 
 impl Default for EngineConfig {
@@ -36,6 +60,8 @@ impl Default for EngineConfig {
         Self {
             name: "engine".to_owned(),
             models: Vec::new(),
+            adapters: Vec::new(),
+            ranks: 1,
             kv_blocks: 4096,
             block_tokens: 16,
             max_model_len: 32_768,
@@ -45,6 +71,8 @@ impl Default for EngineConfig {
             max_waiting: 4096,
             default_max_tokens: 32,
             seed: 0,
+            kv_events: None,
+            metrics: MetricNames::Vllm,
         }
     }
 }
@@ -61,6 +89,15 @@ impl EngineConfig {
         self.models.first().unwrap_or(&self.name)
     }
 
+    /// The adapter of a name, if it is one.
+    pub(crate) fn adapter(&self, name: &str) -> Option<Adapter> {
+        let place = self.adapters.iter().position(|adapter| adapter == name)?;
+        Some(Adapter {
+            id: place + 1,
+            name: name.to_owned(),
+        })
+    }
+
     /// Refuses a configuration under which no request could ever end.
     pub(crate) fn check(&self) -> io::Result<()> {
         let refused = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
@@ -72,6 +109,12 @@ impl EngineConfig {
         }
         if self.context_tokens() < 2 {
             return refused("the KV cache and max_model_len must hold at least 2 tokens");
+        }
+        if self.ranks == 0 || self.ranks > MAX_RANKS {
+            return refused("ranks must be 1 to 256");
+        }
+        if self.adapters.iter().any(String::is_empty) {
+            return refused("adapters must have names");
         }
         if self.max_batch == 0 || self.default_max_tokens == 0 {
             return refused("max_batch and default_max_tokens must be at least 1");

@@ -10,6 +10,8 @@ use tokio::sync::oneshot;
 
 use crate::config::EngineConfig;
 use crate::faults::Fault;
+use crate::kv_events::{self, KvAddress, KvFault, Sockets};
+use crate::occupancy::Occupancy;
 use crate::server;
 use crate::state::{RecordedRequest, Shared, Stats};
 
@@ -35,7 +37,7 @@ impl Engine {
     ///
     /// [`io::ErrorKind::InvalidInput`] for a configuration under which nothing could be served,
     /// and whatever binding the address or starting the thread fails with.
-    pub fn start(config: EngineConfig, listen: SocketAddr) -> io::Result<Self> {
+    pub fn start(mut config: EngineConfig, listen: SocketAddr) -> io::Result<Self> {
         config.check()?;
         let listener = TcpListener::bind(listen)?;
         listener.set_nonblocking(true)?;
@@ -43,7 +45,14 @@ impl Engine {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let shared = Arc::new(Shared::new(config));
+        let (publishers, sockets, addresses) = match &mut config.kv_events {
+            Some(events) => {
+                let started = kv_events::start(events, config.ranks)?;
+                (started.publishers, started.sockets, started.addresses)
+            }
+            None => (Vec::new(), Vec::new(), Vec::new()),
+        };
+        let shared = Arc::new(Shared::new(config, &publishers, addresses));
         let (kill, killed) = oneshot::channel();
         let served = Arc::clone(&shared);
         let thread = thread::Builder::new()
@@ -53,6 +62,9 @@ impl Engine {
                     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
                         return;
                     };
+                    for sockets in sockets {
+                        tokio::spawn(Sockets::run(sockets));
+                    }
                     tokio::select! {
                         () = server::serve(listener, served) => {}
                         _ = killed => {}
@@ -78,19 +90,48 @@ impl Engine {
         &self.shared.config.name
     }
 
+    /// The configuration under which it runs. KV events have the ports that were taken in place of
+    /// any free ones: an engine that is started with it, once this one is killed, is where this
+    /// one was.
+    pub fn config(&self) -> &EngineConfig {
+        &self.shared.config
+    }
+
+    /// Where KV events are published and replayed, by rank. Empty without KV events.
+    pub fn kv_events(&self) -> &[KvAddress] {
+        &self.shared.kv_addresses
+    }
+
+    /// Lets a fault strike the KV events of one rank. `false`: that rank does not exist, or
+    /// publishes none.
+    pub fn strike_kv_events(&self, rank: usize, fault: KvFault) -> bool {
+        self.shared.strike_kv_events(rank, fault).is_ok()
+    }
+
+    /// Sets what `GET /v1/occupancy` answers from now on.
+    pub fn set_occupancy(&self, occupancy: Occupancy) {
+        self.shared.set_occupancy(occupancy);
+    }
+
+    /// Forgets all blocks but those of running requests, as `POST /reset_prefix_cache` does.
+    pub fn reset_prefix_cache(&self) {
+        self.shared.clear_caches();
+    }
+
     /// Counters and gauges, as `GET /sim/state` gives them. Works on a killed engine too.
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }
 
-    /// The last requests, oldest first; at most 256, without those to `/health`, `/metrics` and
-    /// `/sim/…`. Works on a killed engine too.
+    /// The last requests, oldest first; at most 256, without those to `/health`, `/metrics`,
+    /// `/v1/occupancy` and `/sim/…`. Works on a killed engine too.
     pub fn recent_requests(&self) -> Vec<RecordedRequest> {
         self.shared.recent_requests()
     }
 
     /// Sets or ends a fault of the whole engine. It strikes every request that has none of its
-    /// own, but for `/health`, `/metrics` and `/sim/…`, which go on as if all were well.
+    /// own, but for `/health`, `/metrics`, `/v1/occupancy` and `/sim/…`, which go on as if all
+    /// were well.
     pub fn set_fault(&self, fault: Option<Fault>) {
         self.shared.set_fault(fault);
     }

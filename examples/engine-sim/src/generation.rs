@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 
 use crate::answer::Answer;
 use crate::api::Inference;
-use crate::prefix_cache::BlockChain;
+use crate::blocks::{BlockChain, Scope};
 use crate::reply::ApiError;
 use crate::scheduler::{Finish, Job, Ticket};
 use crate::state::Shared;
@@ -55,8 +55,16 @@ impl Generation {
             config.default_max_tokens,
             config.context_tokens(),
         )?;
-        let chain = BlockChain::new(&request.model, &request.cache_salt, config.block_tokens);
-        let ticket = shared
+        let rank = shared.rank(request.rank).ok_or_else(|| {
+            let ranks = config.ranks;
+            ApiError::bad_request(format!("data_parallel_rank must be 0 to {}", ranks - 1))
+        })?;
+        let scope = Scope {
+            adapter: config.adapter(&request.model),
+            salt: request.cache_salt.clone(),
+        };
+        let chain = BlockChain::new(scope, config.block_tokens);
+        let ticket = rank
             .scheduler
             .enqueue(Job::new(prompt, chain, answer_tokens))
             .map_err(|_| ApiError::unavailable("The engine's queue is full."))?;

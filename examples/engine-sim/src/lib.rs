@@ -6,11 +6,14 @@
 //!
 //! What it models, and what it leaves out:
 //!
-//! - One accelerator. Prefills run one after another; decodes of running requests go on beside
+//! - One accelerator a rank. Prefills run one after another; decodes of running requests go on beside
 //!   them, each at its own fixed pace.
 //! - A request holds the blocks for its prompt and its longest answer from admission to its end.
 //!   When too few blocks are free, it waits at the head of the queue and all behind it wait too.
 //!   Nothing is ever preempted.
+//! - One base model, whatever names it is served under. Only adapters and cache salts keep blocks
+//!   apart.
+//! - KV events tell of blocks when they are computed; those of one step are one publication.
 //! - Headers of a streamed answer leave at once, and its first event with the first token.
 //! - One choice and one prompt a request; no sampling, stop strings, log probabilities or tool
 //!   calls in answers; no stored responses (`previous_response_id` is answered with 404).
@@ -26,11 +29,15 @@
 
 mod answer;
 mod api;
+mod blocks;
 mod config;
+mod counts;
 mod engine;
 mod faults;
 mod generation;
+mod kv_events;
 mod metrics;
+mod occupancy;
 mod prefix_cache;
 mod receive;
 mod reply;
@@ -42,10 +49,14 @@ mod template;
 mod tokens;
 
 pub use answer::expected_answer;
-pub use config::EngineConfig;
+pub use config::{EngineConfig, MetricNames};
+pub use counts::Finished;
 pub use engine::Engine;
 pub use faults::{Fault, UnknownFault};
+pub use kv_events::{
+    KvAddress, KvEncoding, KvEvents, KvFault, KvHashes, KvReplayForm, UnknownKvFault,
+};
+pub use occupancy::Occupancy;
 pub use receive::body_hash;
-pub use scheduler::Finished;
 pub use state::{RecordedRequest, Stats};
 pub use tokens::TOKEN_BYTES;

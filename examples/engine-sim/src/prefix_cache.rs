@@ -1,51 +1,26 @@
 //! The prefix cache: whole blocks of tokens under chained hashes, the least recently used going
 //! first.
 //!
+//! What it keeps is at any time what its events, one after another, amount to.
+//!
 //! Invariants: blocks in use and blocks kept never exceed the capacity, a block that some request
 //! holds is never evicted, and a block is kept only while its parent is.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
-use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+use crate::blocks::{Block, BlockHash};
 
-use crate::tokens::TokenId;
-
-/// Names a block: a hash of its tokens and of all before it, under one model and cache salt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct BlockHash(pub(crate) u64);
-
-/// Names the blocks of one sequence as its tokens come in.
-#[derive(Debug)]
-pub(crate) struct BlockChain {
-    parent: u64,
-    filled: Vec<TokenId>,
-    block_tokens: usize,
-}
-
-impl BlockChain {
-    /// An empty sequence. Sequences of another model or salt share no block with it.
-    pub(crate) fn new(model: &str, cache_salt: &str, block_tokens: usize) -> Self {
-        let model = xxh3_64_with_seed(model.as_bytes(), 0);
-        Self {
-            parent: xxh3_64_with_seed(cache_salt.as_bytes(), model),
-            filled: Vec::with_capacity(block_tokens.min(1024)),
-            block_tokens,
-        }
-    }
-
-    /// Adds a token; the name of the block that it fills, if it fills one.
-    pub(crate) fn push(&mut self, token: TokenId) -> Option<BlockHash> {
-        self.filled.push(token);
-        if self.filled.len() < self.block_tokens {
-            return None;
-        }
-        let mut hasher = Xxh3::with_seed(self.parent);
-        for token in self.filled.drain(..) {
-            hasher.update(&token.to_le_bytes());
-        }
-        self.parent = hasher.digest();
-        Some(BlockHash(self.parent))
-    }
+/// What happened to blocks that can be found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CacheEvent {
+    /// A block can be found from now on.
+    Stored(Arc<Block>),
+    /// A block cannot be found any more.
+    Removed(BlockHash),
+    /// No block can be found any more.
+    Cleared,
 }
 
 /// The blocks that one request holds. Must go back through [`PrefixCache::release`].
@@ -66,6 +41,7 @@ impl Lease {
 
 #[derive(Debug)]
 struct Kept {
+    block: Arc<Block>,
     holders: usize,
     /// Its place among the idle blocks; meaningful only without holders.
     idle_since: u64,
@@ -80,12 +56,18 @@ pub(crate) struct PrefixCache {
     idle: BTreeMap<u64, BlockHash>,
     unnamed: usize,
     clock: u64,
+    /// Whether blocks that are found count as stored once more.
+    full_report: bool,
+    events: Vec<CacheEvent>,
 }
 
 impl PrefixCache {
-    /// An empty cache of `capacity` blocks.
-    pub(crate) fn new(capacity: usize) -> Self {
+    /// An empty cache of `capacity` blocks. With `full_report`, blocks that a request finds are
+    /// reported as stored once more.
+    pub(crate) fn new(capacity: usize, full_report: bool) -> Self {
         Self {
+            full_report,
+            events: Vec::new(),
             capacity,
             kept: HashMap::new(),
             idle: BTreeMap::new(),
@@ -96,43 +78,47 @@ impl PrefixCache {
 
     /// Leases `total` blocks for a sequence of which `prefix` may be found: as many leading blocks
     /// of it as are kept, and room for the rest. `None`, and no change, while there is no room.
-    pub(crate) fn lease(&mut self, prefix: &[BlockHash], total: usize) -> Option<Lease> {
+    pub(crate) fn lease(&mut self, prefix: &[Arc<Block>], total: usize) -> Option<Lease> {
         let found = prefix
             .iter()
-            .take_while(|hash| self.kept.contains_key(hash));
-        let found: Vec<BlockHash> = found.copied().collect();
+            .take_while(|block| self.kept.contains_key(&block.hash));
+        let found: Vec<Arc<Block>> = found.cloned().collect();
         let unnamed = total.saturating_sub(found.len());
         let woken = found
             .iter()
-            .filter(|hash| self.kept[hash].holders == 0)
+            .filter(|block| self.kept[&block.hash].holders == 0)
             .count();
         if self.used() + woken + unnamed > self.capacity {
             return None;
         }
-        for hash in &found {
-            self.hold(*hash);
+        for block in &found {
+            self.hold(block);
+            if self.full_report {
+                self.events.push(CacheEvent::Stored(Arc::clone(block)));
+            }
         }
         while self.kept.len() + self.unnamed + unnamed > self.capacity {
             let (_, evicted) = self.idle.pop_first()?;
             self.kept.remove(&evicted);
+            self.events.push(CacheEvent::Removed(evicted));
         }
         self.unnamed += unnamed;
         Some(Lease {
-            named: found,
+            named: found.iter().map(|block| block.hash).collect(),
             unnamed,
         })
     }
 
     /// Names the next block of a lease, now that it is computed; others can find it from here on.
     /// If another request computed it too, the lease shares that copy and frees its own.
-    pub(crate) fn publish(&mut self, lease: &mut Lease, hash: BlockHash) {
+    pub(crate) fn publish(&mut self, lease: &mut Lease, block: &Arc<Block>) {
         if lease.unnamed == 0 {
             return;
         }
         lease.unnamed -= 1;
         self.unnamed -= 1;
-        lease.named.push(hash);
-        self.hold(hash);
+        lease.named.push(block.hash);
+        self.hold(block);
     }
 
     /// Takes a lease back. Its named blocks stay, the last of the sequence going first.
@@ -154,9 +140,30 @@ impl PrefixCache {
 
     /// Forgets every block that no request holds.
     pub(crate) fn clear(&mut self) {
-        for hash in std::mem::take(&mut self.idle).into_values() {
-            self.kept.remove(&hash);
+        let idle = std::mem::take(&mut self.idle);
+        for hash in idle.values() {
+            self.kept.remove(hash);
         }
+        if self.kept.is_empty() {
+            self.events.push(CacheEvent::Cleared);
+        } else {
+            // What is held stays, and must not be forgotten by those who listen.
+            let removed = idle.into_values().map(CacheEvent::Removed);
+            self.events.extend(removed);
+        }
+    }
+
+    /// What happened since this was asked the last time.
+    pub(crate) fn take_events(&mut self) -> Vec<CacheEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// All blocks that can be found, parents first.
+    pub(crate) fn blocks(&self) -> Vec<Arc<Block>> {
+        let kept = self.kept.values();
+        let mut blocks: Vec<_> = kept.map(|kept| Arc::clone(&kept.block)).collect();
+        blocks.sort_by_key(|block| (block.depth, block.hash));
+        blocks
     }
 
     /// Blocks that requests hold.
@@ -169,11 +176,18 @@ impl PrefixCache {
         self.kept.len()
     }
 
-    fn hold(&mut self, hash: BlockHash) {
-        let kept = self.kept.entry(hash).or_insert(Kept {
-            holders: 0,
-            idle_since: 0,
-        });
+    fn hold(&mut self, block: &Arc<Block>) {
+        let kept = match self.kept.entry(block.hash) {
+            Entry::Occupied(kept) => kept.into_mut(),
+            Entry::Vacant(place) => {
+                self.events.push(CacheEvent::Stored(Arc::clone(block)));
+                place.insert(Kept {
+                    block: Arc::clone(block),
+                    holders: 0,
+                    idle_since: 0,
+                })
+            }
+        };
         if kept.holders == 0 {
             self.idle.remove(&kept.idle_since);
         }

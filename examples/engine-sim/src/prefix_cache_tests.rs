@@ -1,11 +1,15 @@
 //! The prefix cache against hand-made cases and against a model without any index.
 
+use std::collections::HashSet;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::blocks::plain_chain;
+use crate::tokens::TokenId;
 
-fn names(tokens: &[TokenId]) -> Vec<BlockHash> {
-    let mut chain = BlockChain::new("m", "", 4);
+fn blocks_of(tokens: &[TokenId]) -> Vec<Arc<Block>> {
+    let mut chain = plain_chain(4);
     tokens
         .iter()
         .filter_map(|token| chain.push(*token))
@@ -13,50 +17,31 @@ fn names(tokens: &[TokenId]) -> Vec<BlockHash> {
 }
 
 /// Leases, computes all whole blocks and gives back: one request from start to end.
-fn run(cache: &mut PrefixCache, blocks: &[BlockHash]) -> usize {
+fn run(cache: &mut PrefixCache, blocks: &[Arc<Block>]) -> usize {
     let mut lease = cache.lease(blocks, blocks.len() + 1).expect("room");
     let found = lease.named();
-    for hash in &blocks[found..] {
-        cache.publish(&mut lease, *hash);
+    for block in &blocks[found..] {
+        cache.publish(&mut lease, block);
     }
     cache.release(&mut lease);
     found
 }
 
 #[test]
-fn a_block_is_named_by_all_that_came_before_it() {
-    let (one, two) = (
-        names(&[1, 2, 3, 4, 5, 6, 7, 8]),
-        names(&[9, 2, 3, 4, 5, 6, 7, 8]),
-    );
-    assert_eq!(one.len(), 2);
-    assert_ne!(one[1], two[1]);
-    assert_eq!(one[0], names(&[1, 2, 3, 4, 0])[0]);
-}
-
-#[test]
-fn models_and_salts_share_nothing() {
-    let first = |model, salt| BlockChain::new(model, salt, 1).push(7);
-    assert_ne!(first("a", ""), first("b", ""));
-    assert_ne!(first("a", ""), first("a", "s"));
-    assert_eq!(first("a", "s"), first("a", "s"));
-}
-
-#[test]
 fn the_least_recently_used_sequence_goes_first_and_from_its_end() {
-    let mut cache = PrefixCache::new(6);
-    let (old, new) = (names(&[1, 2, 3, 4, 5, 6, 7, 8]), names(&[8; 8]));
+    let mut cache = PrefixCache::new(6, false);
+    let (old, new) = (blocks_of(&[1, 2, 3, 4, 5, 6, 7, 8]), blocks_of(&[8; 8]));
     run(&mut cache, &old);
     run(&mut cache, &new);
     // 4 of 6 blocks are kept; this one needs 3 and takes old's last.
-    run(&mut cache, &names(&[3; 8]));
+    run(&mut cache, &blocks_of(&[3; 8]));
     assert_eq!(run(&mut cache, &old[..1]), 1);
     assert_eq!(run(&mut cache, &new), 2);
 }
 
 #[test]
 fn held_blocks_are_never_evicted_and_the_next_request_must_wait() {
-    let mut cache = PrefixCache::new(4);
+    let mut cache = PrefixCache::new(4, false);
     let mut held = cache.lease(&[], 3).expect("room");
     assert!(cache.lease(&[], 2).is_none());
     assert_eq!(cache.used(), 3);
@@ -66,13 +51,25 @@ fn held_blocks_are_never_evicted_and_the_next_request_must_wait() {
 
 #[test]
 fn clearing_keeps_what_is_held() {
-    let mut cache = PrefixCache::new(8);
-    let blocks = names(&[1, 2, 3, 4]);
-    run(&mut cache, &names(&[5; 8]));
+    let mut cache = PrefixCache::new(8, false);
+    let blocks = blocks_of(&[1, 2, 3, 4]);
+    run(&mut cache, &blocks_of(&[5; 8]));
     let mut held = cache.lease(&blocks, 2).expect("room");
-    cache.publish(&mut held, blocks[0]);
+    cache.publish(&mut held, &blocks[0]);
     cache.clear();
     assert_eq!((cache.kept(), cache.used()), (1, 2));
+}
+
+#[test]
+fn a_full_report_tells_of_hits_as_if_they_were_new() {
+    let mut cache = PrefixCache::new(8, true);
+    let blocks = blocks_of(&[1, 2, 3, 4, 5, 6, 7, 8]);
+    run(&mut cache, &blocks);
+    let stored: Vec<_> = blocks.iter().cloned().map(CacheEvent::Stored).collect();
+    assert_eq!(cache.take_events(), stored);
+    run(&mut cache, &blocks);
+    assert_eq!(cache.take_events(), stored);
+    assert_eq!(cache.blocks(), blocks);
 }
 
 /// The dumbest correct cache: a list, searched from end to end for everything.
@@ -93,14 +90,14 @@ impl Model {
         self.unnamed + self.blocks.iter().filter(|block| block.1 > 0).count()
     }
 
-    fn lease(&mut self, prefix: &[BlockHash], total: usize, capacity: usize) -> Option<usize> {
+    fn lease(&mut self, prefix: &[Arc<Block>], total: usize, capacity: usize) -> Option<usize> {
         let before = self.blocks.clone();
         let found = prefix
             .iter()
-            .take_while(|hash| self.at(**hash).is_some())
+            .take_while(|block| self.at(block.hash).is_some())
             .count();
-        for hash in &prefix[..found] {
-            let at = self.at(*hash)?;
+        for block in &prefix[..found] {
+            let at = self.at(block.hash)?;
             self.blocks[at].1 += 1;
         }
         if self.used() + total - found > capacity {
@@ -156,19 +153,20 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 struct Request {
-    blocks: Vec<BlockHash>,
+    blocks: Vec<Arc<Block>>,
     lease: Lease,
 }
 
 proptest! {
     #[test]
     fn the_cache_does_what_a_list_would(capacity in 4..14usize, ops in prop::collection::vec(op(), 1..120)) {
-        let (mut cache, mut model) = (PrefixCache::new(capacity), Model::default());
+        let (mut cache, mut model) = (PrefixCache::new(capacity, false), Model::default());
         let mut running: Vec<Request> = Vec::new();
+        let mut told = HashSet::new();
         for op in ops {
             match op {
                 Op::Start(tokens) => {
-                    let mut chain = BlockChain::new("m", "", 1);
+                    let mut chain = plain_chain(1);
                     let blocks: Vec<_> = tokens.iter().filter_map(|token| chain.push(*token)).collect();
                     let prefix = &blocks[..blocks.len() - 1];
                     let lease = cache.lease(prefix, blocks.len());
@@ -179,9 +177,9 @@ proptest! {
                 Op::Compute(nth) if !running.is_empty() => {
                     let at = nth % running.len();
                     let request = &mut running[at];
-                    if let Some(hash) = request.blocks.get(request.lease.named()) {
-                        model.publish(*hash);
-                        cache.publish(&mut request.lease, *hash);
+                    if let Some(block) = request.blocks.get(request.lease.named()) {
+                        model.publish(block.hash);
+                        cache.publish(&mut request.lease, block);
                     }
                 }
                 Op::End(nth) if !running.is_empty() => {
@@ -197,6 +195,18 @@ proptest! {
             }
             prop_assert_eq!((cache.used(), cache.kept()), (model.used(), model.blocks.len()));
             prop_assert!(cache.kept() + cache.unnamed <= capacity);
+            for event in cache.take_events() {
+                match event {
+                    CacheEvent::Stored(block) => {
+                        prop_assert!(block.parent.is_none_or(|parent| told.contains(&parent)));
+                        prop_assert!(told.insert(block.hash), "stored twice");
+                    }
+                    CacheEvent::Removed(hash) => prop_assert!(told.remove(&hash), "never stored"),
+                    CacheEvent::Cleared => told.clear(),
+                }
+            }
+            let kept: HashSet<_> = model.blocks.iter().map(|block| block.0).collect();
+            prop_assert_eq!(&told, &kept);
         }
     }
 }

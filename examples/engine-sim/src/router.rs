@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 
 use crate::api::{self, Api};
 use crate::faults::{FAULT_HEADER, Fault};
+use crate::kv_events::KvFault;
 use crate::metrics;
+use crate::occupancy::Occupancy;
 use crate::receive::{Received, receive};
 use crate::reply::{self, ApiError, ErrorShape, Reply};
 use crate::server::Abort;
@@ -24,10 +26,14 @@ enum Route {
     Embeddings,
     Tokenize,
     Models,
+    ResetPrefixCache,
     Health,
     Metrics,
+    Occupancy,
     SimState,
     SimFault,
+    SimKvEvents,
+    SimOccupancy,
     SimReset,
 }
 
@@ -37,6 +43,10 @@ impl Route {
             "/v1/embeddings" => Self::Embeddings,
             "/tokenize" => Self::Tokenize,
             "/v1/models" => Self::Models,
+            "/reset_prefix_cache" => Self::ResetPrefixCache,
+            "/v1/occupancy" => Self::Occupancy,
+            "/sim/kv-events" => Self::SimKvEvents,
+            "/sim/occupancy" => Self::SimOccupancy,
             "/health" => Self::Health,
             "/metrics" => Self::Metrics,
             "/sim/state" => Self::SimState,
@@ -48,19 +58,28 @@ impl Route {
 
     fn method(self) -> Method {
         match self {
-            Self::Models | Self::Health | Self::Metrics | Self::SimState => Method::GET,
+            Self::Models | Self::Health | Self::Metrics | Self::Occupancy | Self::SimState => {
+                Method::GET
+            }
             _ => Method::POST,
         }
     }
 
     /// Routes about the simulator itself: no part of an engine, so neither counted nor faulty.
     fn is_sim(self) -> bool {
-        matches!(self, Self::SimState | Self::SimFault | Self::SimReset)
+        matches!(
+            self,
+            Self::SimState
+                | Self::SimFault
+                | Self::SimKvEvents
+                | Self::SimOccupancy
+                | Self::SimReset
+        )
     }
 
     /// Routes that others poll: not kept as recent, and left alone by a fault of the whole engine.
     fn is_spared(self) -> bool {
-        self.is_sim() || matches!(self, Self::Health | Self::Metrics)
+        self.is_sim() || matches!(self, Self::Health | Self::Metrics | Self::Occupancy)
     }
 }
 
@@ -134,7 +153,8 @@ async fn dispatch(
     }
     Ok(match route {
         Route::Infer(api) => {
-            let request = api::parse(api, &parse_json(&body)?)?;
+            let mut request = api::parse(api, &parse_json(&body)?)?;
+            request.rank = asked_rank(parts);
             drop(body);
             return api::infer(shared, request).await;
         }
@@ -146,6 +166,19 @@ async fn dispatch(
             let kind = "text/plain; version=0.0.4; charset=utf-8";
             reply::whole(StatusCode::OK, kind, metrics::render(shared))
         }
+        Route::ResetPrefixCache => {
+            shared.clear_caches();
+            reply::whole(StatusCode::OK, reply::JSON, Bytes::new())
+        }
+        Route::Occupancy => shared.occupancy().reply(&shared.stats())?,
+        Route::SimKvEvents => {
+            strike_kv_events(shared, &parse_json(&body)?)?;
+            ok(&json!({}))
+        }
+        Route::SimOccupancy => {
+            shared.set_occupancy(Occupancy::asked(&parse_json(&body)?)?);
+            ok(&json!({}))
+        }
         Route::SimState => ok(&shared.snapshot()),
         Route::SimFault => {
             shared.set_fault(asked_fault(&parse_json(&body)?)?);
@@ -156,6 +189,37 @@ async fn dispatch(
             ok(&json!({}))
         }
     })
+}
+
+/// The data-parallel rank that a request names. What is no number is ignored, as vLLM does.
+fn asked_rank(parts: &Parts) -> Option<usize> {
+    let rank = parts.headers.get("x-data-parallel-rank")?;
+    rank.to_str().ok()?.trim().parse().ok()
+}
+
+/// `{"fault": "drop=3", "rank": 0}`, where no rank means all of them.
+fn strike_kv_events(shared: &Shared, body: &Value) -> Result<(), ApiError> {
+    let fault = body
+        .get("fault")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let fault: KvFault = fault
+        .parse()
+        .map_err(|error: crate::UnknownKvFault| ApiError::bad_request(error.to_string()))?;
+    let ranks = match body.get("rank") {
+        None | Some(Value::Null) => 0..shared.ranks.len(),
+        Some(rank) => {
+            let rank = rank.as_u64().and_then(|rank| usize::try_from(rank).ok());
+            let rank = rank.ok_or_else(|| ApiError::bad_request("rank must be a number"))?;
+            rank..rank.saturating_add(1)
+        }
+    };
+    for rank in ranks {
+        shared
+            .strike_kv_events(rank, fault)
+            .map_err(|_| ApiError::bad_request(format!("rank {rank} publishes no KV events")))?;
+    }
+    Ok(())
 }
 
 fn asked_fault(body: &Value) -> Result<Option<Fault>, ApiError> {

@@ -9,27 +9,18 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
+use crate::blocks::{Block, BlockChain};
 use crate::config::EngineConfig;
-use crate::prefix_cache::{BlockChain, BlockHash, Lease, PrefixCache};
+use crate::counts::Counts;
+use crate::kv_events::Publisher;
+use crate::prefix_cache::{CacheEvent, Lease, PrefixCache};
 use crate::tokens::TokenId;
 
 /// Tokens that one step of a prefill computes; their blocks can be found after it.
 const STEP_TOKENS: usize = 512;
-
-/// How many requests ended in which way.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Finished {
-    /// Answers of the engine's own length.
-    pub stop: u64,
-    /// Answers that reached the length that the request asked for, or the end of the context.
-    pub length: u64,
-    /// Requests whose client left before the end, waiting or running.
-    pub abort: u64,
-}
 
 /// Why an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,25 +33,10 @@ pub(crate) enum Finish {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueueFull;
 
-/// What the scheduler counts. Gauges are as of now; the rest counts since the last reset.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) running: usize,
-    pub(crate) waiting: usize,
-    pub(crate) peak_running: usize,
-    pub(crate) queried_tokens: u64,
-    pub(crate) hit_tokens: u64,
-    pub(crate) prompt_tokens: u64,
-    pub(crate) generation_tokens: u64,
-    pub(crate) blocks_used: usize,
-    pub(crate) blocks_kept: usize,
-    pub(crate) finished: Finished,
-}
-
 /// What a request needs.
 #[derive(Debug)]
 pub(crate) struct Job {
-    prompt_blocks: Vec<BlockHash>,
+    prompt_blocks: Vec<Arc<Block>>,
     prompt_tokens: usize,
     answer_tokens: usize,
     /// Goes on where the prompt's whole blocks end.
@@ -107,19 +83,24 @@ pub(crate) struct Scheduler {
     max_batch: usize,
     max_waiting: usize,
     seconds_per_token: f64,
+    /// Told what happens to the cache, while `inner` is locked: so in the order in which it did.
+    publisher: Option<Arc<Publisher>>,
     inner: Mutex<Inner>,
 }
 
 impl Scheduler {
     /// A scheduler with an empty queue and an empty cache.
-    pub(crate) fn new(config: &EngineConfig) -> Self {
+    pub(crate) fn new(config: &EngineConfig, publisher: Option<Arc<Publisher>>) -> Self {
+        let events = config.kv_events.as_ref();
+        let full_report = events.is_some_and(|events| events.full_report);
         Self {
+            publisher,
             block_tokens: config.block_tokens,
             max_batch: config.max_batch,
             max_waiting: config.max_waiting,
             seconds_per_token: config.prefill_tokens_per_sec.recip(),
             inner: Mutex::new(Inner {
-                cache: PrefixCache::new(config.kv_blocks),
+                cache: PrefixCache::new(config.kv_blocks, full_report),
                 waiting: VecDeque::new(),
                 prefilling: false,
                 free_at: Instant::now(),
@@ -163,14 +144,43 @@ impl Scheduler {
 
     /// Sets all counters to zero and empties the cache, but for the blocks of running requests.
     pub(crate) fn reset(&self) {
+        self.clear_cache();
         let mut inner = self.lock();
-        inner.cache.clear();
         let running = inner.counts.running;
         inner.counts = Counts {
             running,
             peak_running: running,
             ..Counts::default()
         };
+    }
+
+    /// Empties the cache, but for the blocks of running requests.
+    pub(crate) fn clear_cache(&self) {
+        let mut inner = self.lock();
+        inner.cache.clear();
+        self.announce(&mut inner);
+    }
+
+    /// Announces every block in the cache as stored once more.
+    pub(crate) fn announce_again(&self) {
+        let mut inner = self.lock();
+        self.announce(&mut inner);
+        let blocks = inner.cache.blocks();
+        let events: Vec<_> = blocks.into_iter().map(CacheEvent::Stored).collect();
+        self.publish(&events);
+    }
+
+    /// Announces what happened to the cache, as one step.
+    fn announce(&self, inner: &mut Inner) {
+        self.publish(&inner.cache.take_events());
+    }
+
+    fn publish(&self, events: &[CacheEvent]) {
+        if let Some(publisher) = &self.publisher
+            && !events.is_empty()
+        {
+            publisher.publish(events);
+        }
     }
 
     /// Admits from the head of the queue while that is possible. `now` may lie a little in the
@@ -287,9 +297,10 @@ impl Running {
             let computed = done / self.scheduler.block_tokens;
             let mut inner = self.scheduler.lock();
             let computed = computed.min(self.job.prompt_blocks.len());
-            for hash in &self.job.prompt_blocks[self.lease.named().min(computed)..computed] {
-                inner.cache.publish(&mut self.lease, *hash);
+            for block in &self.job.prompt_blocks[self.lease.named().min(computed)..computed] {
+                inner.cache.publish(&mut self.lease, block);
             }
+            self.scheduler.announce(&mut inner);
         }
         self.prefilling = false;
         self.scheduler.lock().prefilling = false;
@@ -301,9 +312,10 @@ impl Running {
     pub(crate) async fn decode(&mut self, before: TokenId, pace: Duration) {
         self.clock += pace;
         sleep_until(self.clock).await;
-        if let Some(hash) = self.job.chain.push(before) {
+        if let Some(block) = self.job.chain.push(before) {
             let mut inner = self.scheduler.lock();
-            inner.cache.publish(&mut self.lease, hash);
+            inner.cache.publish(&mut self.lease, &block);
+            self.scheduler.announce(&mut inner);
         }
     }
 
@@ -323,6 +335,8 @@ impl Drop for Running {
         {
             let mut inner = self.scheduler.lock();
             inner.cache.release(&mut self.lease);
+            // What was evicted for a request that leaves before its first step.
+            self.scheduler.announce(&mut inner);
             inner.prefilling &= !self.prefilling;
             inner.counts.running -= 1;
             let finished = &mut inner.counts.finished;

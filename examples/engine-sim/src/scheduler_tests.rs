@@ -1,23 +1,25 @@
 //! The scheduler on a paused clock, so that times are exact to tokio's millisecond.
 
 use super::*;
+use crate::blocks::plain_chain;
 
 const PACE: Duration = Duration::from_millis(10);
 
 /// 1000 prefill tokens a second, blocks of 16.
 fn scheduler(max_batch: usize, kv_blocks: usize) -> Arc<Scheduler> {
-    Arc::new(Scheduler::new(&EngineConfig {
+    let config = EngineConfig {
         kv_blocks,
         max_batch,
         max_waiting: 8,
         prefill_tokens_per_sec: 1000.0,
         ..EngineConfig::default()
-    }))
+    };
+    Arc::new(Scheduler::new(&config, None))
 }
 
 fn job(start: TokenId, prompt: u32, answer: usize) -> Job {
     let tokens: Vec<TokenId> = (start..start + prompt).collect();
-    Job::new(&tokens, BlockChain::new("m", "", 16), answer)
+    Job::new(&tokens, plain_chain(16), answer)
 }
 
 async fn run(scheduler: &Arc<Scheduler>, job: Job) -> (usize, Duration) {
@@ -67,17 +69,13 @@ async fn an_answer_is_cached_but_for_its_last_token() {
     // The test's answers are 1, 2, 3, …; the prompt ends before 1, so prompt and answer go on.
     let whole = |tokens: u32| {
         let tokens: Vec<TokenId> = (100..110).chain(1..tokens).collect();
-        Job::new(&tokens, BlockChain::new("m", "", 16), 7)
+        Job::new(&tokens, plain_chain(16), 7)
     };
     run(&scheduler, whole(1)).await;
     assert_eq!(run(&scheduler, whole(20)).await.0, 16);
     scheduler.reset();
     let short: Vec<TokenId> = (100..110).collect();
-    run(
-        &scheduler,
-        Job::new(&short, BlockChain::new("m", "", 16), 6),
-    )
-    .await;
+    run(&scheduler, Job::new(&short, plain_chain(16), 6)).await;
     assert_eq!(run(&scheduler, whole(20)).await.0, 0);
 }
 

@@ -11,8 +11,11 @@ use tokio::sync::Semaphore;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::config::EngineConfig;
+use crate::counts::{Counts, Finished};
 use crate::faults::Fault;
-use crate::scheduler::{Finished, Scheduler};
+use crate::kv_events::{KvAddress, KvFault, Publisher};
+use crate::occupancy::Occupancy;
+use crate::scheduler::Scheduler;
 
 /// Requests that are kept to be looked at.
 const RECENT_REQUESTS: usize = 256;
@@ -21,7 +24,7 @@ const LARGE_BODIES: usize = 8;
 /// Under what requests to unknown paths are counted.
 const OTHER_PATHS: &str = "other";
 
-/// Counters and gauges of an engine.
+/// Counters and gauges of an engine, summed over its ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stats {
     /// The engine's name.
@@ -32,7 +35,7 @@ pub struct Stats {
     pub running: usize,
     /// Requests in the queue.
     pub waiting: usize,
-    /// The most requests that ran at once.
+    /// The most requests that ran at once on each rank.
     pub peak_running: usize,
     /// Prompt tokens that were looked up in the prefix cache.
     pub prefix_queried_tokens: u64,
@@ -78,28 +81,90 @@ struct Ledger {
     served: BTreeMap<String, u64>,
     recent: VecDeque<RecordedRequest>,
     fault: Option<Fault>,
+    occupancy: Occupancy,
 }
+
+/// A data-parallel rank.
+#[derive(Debug)]
+pub(crate) struct Rank {
+    pub(crate) scheduler: Arc<Scheduler>,
+    publisher: Option<Arc<Publisher>>,
+}
+
+/// There is no such rank, or it publishes no KV events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoSuchRank;
 
 /// What all connections of an engine share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: EngineConfig,
-    pub(crate) scheduler: Arc<Scheduler>,
+    pub(crate) ranks: Vec<Rank>,
+    pub(crate) kv_addresses: Vec<KvAddress>,
     pub(crate) large_bodies: Semaphore,
     ledger: Mutex<Ledger>,
     last_id: AtomicU64,
 }
 
 impl Shared {
-    /// The state of an engine that has seen nothing.
-    pub(crate) fn new(config: EngineConfig) -> Self {
+    /// The state of an engine that has seen nothing. `publishers` has one for each rank, or none.
+    pub(crate) fn new(
+        config: EngineConfig,
+        publishers: &[Arc<Publisher>],
+        kv_addresses: Vec<KvAddress>,
+    ) -> Self {
+        let rank = |rank| {
+            let publisher = publishers.get(rank).cloned();
+            Rank {
+                scheduler: Arc::new(Scheduler::new(&config, publisher.clone())),
+                publisher,
+            }
+        };
         Self {
-            scheduler: Arc::new(Scheduler::new(&config)),
+            ranks: (0..config.ranks).map(rank).collect(),
+            kv_addresses,
             config,
             large_bodies: Semaphore::new(LARGE_BODIES),
             ledger: Mutex::default(),
             last_id: AtomicU64::new(0),
         }
+    }
+
+    /// The rank that serves a request: the one that it names, or the least loaded.
+    pub(crate) fn rank(&self, asked: Option<usize>) -> Option<&Rank> {
+        match asked {
+            Some(rank) => self.ranks.get(rank),
+            None => self.ranks.iter().min_by_key(|rank| {
+                let counts = rank.scheduler.counts();
+                counts.running + counts.waiting
+            }),
+        }
+    }
+
+    /// Lets a fault strike the KV events of one rank.
+    pub(crate) fn strike_kv_events(&self, rank: usize, fault: KvFault) -> Result<(), NoSuchRank> {
+        let rank = self.ranks.get(rank).ok_or(NoSuchRank)?;
+        let publisher = rank.publisher.as_ref().ok_or(NoSuchRank)?;
+        if fault == KvFault::PublishAgain {
+            rank.scheduler.announce_again();
+        }
+        publisher.strike(fault);
+        Ok(())
+    }
+
+    /// Empties the caches of all ranks, but for the blocks of running requests.
+    pub(crate) fn clear_caches(&self) {
+        for rank in &self.ranks {
+            rank.scheduler.clear_cache();
+        }
+    }
+
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        self.ledger().occupancy
+    }
+
+    pub(crate) fn set_occupancy(&self, occupancy: Occupancy) {
+        self.ledger().occupancy = occupancy;
     }
 
     /// Counts a request. `known` is its path if the engine has such a path.
@@ -136,7 +201,8 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let counts = self.scheduler.counts();
+        let ranks = self.ranks.iter();
+        let counts: Counts = ranks.map(|rank| rank.scheduler.counts()).sum();
         let ledger = self.ledger();
         Stats {
             name: self.config.name.clone(),
@@ -148,7 +214,7 @@ impl Shared {
             prefix_hit_tokens: counts.hit_tokens,
             prompt_tokens: counts.prompt_tokens,
             generation_tokens: counts.generation_tokens,
-            blocks_total: self.config.kv_blocks,
+            blocks_total: self.config.kv_blocks.saturating_mul(self.ranks.len()),
             blocks_used: counts.blocks_used,
             blocks_cached: counts.blocks_kept,
             finished: counts.finished,
@@ -157,10 +223,13 @@ impl Shared {
     }
 
     pub(crate) fn reset(&self) {
-        self.scheduler.reset();
+        for rank in &self.ranks {
+            rank.scheduler.reset();
+        }
         let mut ledger = self.ledger();
         *ledger = Ledger {
             fault: ledger.fault,
+            occupancy: ledger.occupancy,
             ..Ledger::default()
         };
     }
@@ -168,6 +237,7 @@ impl Shared {
     /// Stats and recent requests as one JSON object.
     pub(crate) fn snapshot(&self) -> Value {
         let mut snapshot = json!(self.stats());
+        snapshot["kv_events"] = json!(self.kv_addresses);
         snapshot["requests"] = json!(self.recent_requests());
         snapshot
     }

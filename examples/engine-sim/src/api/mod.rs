@@ -64,6 +64,8 @@ pub(crate) struct Inference {
     /// Whether a stream of the `OpenAI` kind ends with a chunk of usage.
     pub(crate) include_usage: bool,
     pub(crate) cache_salt: String,
+    /// The data-parallel rank that is to serve it.
+    pub(crate) rank: Option<usize>,
 }
 
 /// What every response of one request says of it.
@@ -116,6 +118,7 @@ pub(crate) fn parse(api: Api, body: &Value) -> Result<Inference, ApiError> {
         cache_salt: fields::text(body, "cache_salt")?
             .unwrap_or_default()
             .to_owned(),
+        rank: None,
     })
 }
 
@@ -157,18 +160,21 @@ pub(crate) fn models(config: &EngineConfig) -> Value {
     if served.is_empty() {
         served.push(config.first_model());
     }
-    let model = |id| {
+    let base = config.first_model();
+    let bases = served.into_iter().map(|id| (id, None));
+    let adapters = config.adapters.iter().map(|id| (id.as_str(), Some(base)));
+    let model = |(id, parent): (&str, Option<&str>)| {
         json!({
             "id": id,
             "object": "model",
             "created": 0,
             "owned_by": "engine-sim",
             "root": id,
-            "parent": null,
+            "parent": parent,
             "max_model_len": config.context_tokens(),
         })
     };
-    let models: Vec<Value> = served.into_iter().map(model).collect();
+    let models: Vec<Value> = bases.chain(adapters).map(model).collect();
     json!({"object": "list", "data": models})
 }
 
@@ -177,7 +183,8 @@ fn served(config: &EngineConfig, asked: &str) -> Result<String, ApiError> {
     if asked.is_empty() {
         return Ok(config.first_model().to_owned());
     }
-    if config.models.is_empty() || config.models.iter().any(|model| model == asked) {
+    let mut named = config.models.iter().chain(&config.adapters);
+    if config.models.is_empty() || named.any(|model| model == asked) {
         return Ok(asked.to_owned());
     }
     Err(ApiError::not_found(format!(

@@ -234,8 +234,11 @@ async fn the_next_turn_finds_prompt_and_answer_in_the_cache() {
 }
 
 #[tokio::test]
-async fn salts_and_models_keep_caches_apart() {
-    let engine = fast();
+async fn salts_and_adapters_keep_caches_apart_and_names_of_the_base_model_do_not() {
+    let engine = start(EngineConfig {
+        adapters: vec!["adapter".to_owned()],
+        ..EngineConfig::default()
+    });
     let hit = async |model: &str, salt: Value| {
         let mut body = chat(&"the same words for all ".repeat(10));
         body["model"] = model.into();
@@ -247,6 +250,8 @@ async fn salts_and_models_keep_caches_apart() {
     assert!(hit("m", Value::Null).await);
     assert!(!hit("m", json!("tenant")).await);
     assert!(!hit("adapter", Value::Null).await);
+    assert!(hit("adapter", Value::Null).await);
+    assert!(hit("another name", Value::Null).await);
     assert!(hit("m", json!("tenant")).await);
 }
 
