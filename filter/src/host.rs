@@ -11,6 +11,9 @@ use rolter_core::shared::{Host, Stored};
 use rolter_core::time::Millis;
 use std::time::UNIX_EPOCH;
 
+/// The authority of calls to the sidecar, which nothing depends on.
+pub(crate) const SIDECAR: &str = "rolter-sidecar";
+
 /// A request header, in the phase of the request headers.
 pub(crate) fn request_header(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok()?
@@ -79,6 +82,24 @@ pub(crate) fn is_upstreams_own() -> bool {
 /// A field for the access log, as `%FILTER_STATE(wasm.NAME:PLAIN)%`, at any time.
 pub(crate) fn log_field(name: &str, value: &str) {
     let _ = hostcalls::set_property(vec![name], Some(value.as_bytes()));
+}
+
+/// The body of an answer to a call, in the phase of that. Nothing where the answer is no success.
+pub(crate) fn call_body(headers: usize, size: usize) -> Option<Vec<u8>> {
+    // Where there are none, the call was reset, and there is no map to ask.
+    if headers == 0 {
+        return None;
+    }
+    let status = hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, ":status");
+    if status.ok()?? != b"200" {
+        return None;
+    }
+    hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, size).ok()?
+}
+
+/// Lets a request go on that was held until now, out of another phase.
+pub(crate) fn resume_request() {
+    let _ = hostcalls::resume_http_request();
 }
 
 /// The configuration of the plugin, in the phase of the configuration.

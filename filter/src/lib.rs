@@ -9,6 +9,8 @@
 //! | `routed` | a request under way, followed to its end |
 //! | `vm` | this VM among the others: what its plugins share, and how it keeps in touch |
 //! | `replicas` | the targets as this VM sees them: load and health |
+//! | `feed` | what the VM asks of the sidecar |
+//! | `known` | what the sidecar tells of a request's targets |
 //! | `memories` | what routes have learnt, which outlives a configuration |
 //! | `metrics` | the numbers in Envoy's stats |
 //! | `configuration` | the forms in which Envoy hands over a document |
@@ -27,7 +29,9 @@
 #![allow(missing_docs)]
 
 mod configuration;
+mod feed;
 mod host;
+mod known;
 mod memories;
 mod metrics;
 mod plugin;

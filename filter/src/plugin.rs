@@ -7,13 +7,18 @@ use crate::route::{NoTarget, Route};
 use crate::routed::Routed;
 use crate::vm::Vm;
 use fastrand::Rng;
+use proxy_wasm::hostcalls;
 use rolter_core::balance::Request;
 use rolter_core::caller::{key_hash, session_hash};
 use rolter_core::config::Config;
-use rolter_core::prompt::{Dialect, Prompt};
+use rolter_core::kv::identity::TOKEN_BYTES;
+use rolter_core::kv::tokens::{TOKEN_IDS_HEADER, read_token_ids};
+use rolter_core::prompt::{Dialect, Prompt, TokenIds};
+use rolter_core::time::Millis;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 pub(crate) struct Plugin {
     pub(crate) max_request_bytes: usize,
@@ -21,6 +26,8 @@ pub(crate) struct Plugin {
     session_header: String,
     key_header: String,
     routes: Vec<Rc<Route>>,
+    /// The cluster of the sidecar, where there is one.
+    sidecar: Option<Rc<str>>,
     /// Whether a route depends on the name of the Envoy route, which is dear to read.
     asks_route_name: bool,
     deciding: Histogram,
@@ -39,6 +46,24 @@ pub(crate) struct Head {
     session: Option<u64>,
     /// A hash of the caller's key, where a route asks for it.
     key: Option<[u8; 32]>,
+    /// Its token ids as the client has sent them, where a route asks for them.
+    tokens: Option<Vec<u8>>,
+}
+
+/// What is known of a request's token ids beside what the request itself has.
+pub(crate) enum Tokens {
+    /// Nobody has been asked.
+    Unasked,
+    /// The sidecar has been asked, and this was its answer, if it gave any.
+    Asked(Option<Vec<u8>>),
+}
+
+/// A question to the sidecar: which token ids a request has.
+pub(crate) struct Question {
+    route: Rc<Route>,
+    dialect: Dialect,
+    /// How long the answer may take, in milliseconds.
+    millis: u64,
 }
 
 /// The body of a request, as far as it is known.
@@ -59,13 +84,35 @@ pub(crate) enum Verdict {
     Forbidden,
     /// No route is for it.
     Untouched,
+    /// Its token ids are to be asked for first.
+    Asks(Question),
+}
+
+impl Question {
+    /// The token ids that the sidecar has answered with, in the phase of the answer.
+    pub(crate) fn answer(&self, headers: usize, size: usize) -> Tokens {
+        let tokens = host::call_body(headers, size);
+        let tokens = tokens.filter(|tokens| tokens.len().is_multiple_of(TOKEN_BYTES));
+        let counter = match tokens {
+            Some(_) => self.route.tokenized,
+            None => self.route.untokenized,
+        };
+        counter.add(1);
+        Tokens::Asked(tokens)
+    }
 }
 
 impl Plugin {
     pub(crate) fn new(config: &Config) -> Self {
         let vm = Vm::get();
         let mut rng = Rng::new();
+        let sidecar = config.sidecar.as_ref();
+        let sidecar = sidecar.map(|sidecar| Rc::from(&*sidecar.cluster));
+        if let Some(cluster) = &sidecar {
+            vm.feed.add_cluster(cluster);
+        }
         Self {
+            sidecar,
             max_request_bytes: config.max_request_bytes,
             debug_headers: config.debug_headers,
             session_header: config.session_header.clone(),
@@ -94,8 +141,9 @@ impl Plugin {
             routes: Vec::new(),
             session: None,
             key: None,
+            tokens: None,
         };
-        let (mut asks_session, mut asks_key) = (false, false);
+        let (mut asks_session, mut asks_key, mut asks_tokens) = (false, false, false);
         for (index, route) in self.routes.iter().enumerate() {
             if route
                 .conditions
@@ -104,6 +152,7 @@ impl Plugin {
                 head.routes.push(index);
                 asks_session |= route.asks_session();
                 asks_key |= route.asks_key;
+                asks_tokens |= route.precise.is_some();
                 if route.conditions.models.is_empty() {
                     break;
                 }
@@ -119,6 +168,11 @@ impl Plugin {
             .filter(|session| !session.is_empty())
             .map(|session| session_hash(&session));
         head.key = key.and_then(|key| key_hash(&key));
+        if let Some(list) = header(asks_tokens, TOKEN_IDS_HEADER) {
+            head.tokens = read_token_ids(&list);
+            // The engine has no use for it, and it is long.
+            host::remove_request_header(TOKEN_IDS_HEADER);
+        }
         Some(head)
     }
 
@@ -153,7 +207,7 @@ impl Plugin {
     }
 
     /// Decides where a request goes and counts it there.
-    pub(crate) fn route(&self, head: &Head, body: &Body) -> Verdict {
+    pub(crate) fn route(&self, head: &Head, body: &Body, tokens: &Tokens) -> Verdict {
         let start = host::now();
         let now = start.millis();
         self.vm.prepare(start);
@@ -176,13 +230,31 @@ impl Plugin {
             (_, Some(prompt)) if prompt.dialect.is_none() => route.unreadable.add(1),
             _ => {}
         }
+        let own;
+        let ids = match (&head.tokens, tokens) {
+            (Some(ids), _) | (None, Tokens::Asked(Some(ids))) => Some(&**ids),
+            (None, Tokens::Asked(None)) => None,
+            (None, Tokens::Unasked) => {
+                let given = prompt.as_ref().and_then(|prompt| prompt.token_ids.as_ref());
+                own = given
+                    .filter(|_| route.precise.is_some())
+                    .map(TokenIds::to_bytes);
+                if own.is_none()
+                    && let Some(question) =
+                        self.question(route, prompt.as_ref(), head.key.as_ref(), now)
+                {
+                    return Verdict::Asks(question);
+                }
+                own.as_deref()
+            }
+        };
         let request = Request {
             prompt: prompt.as_ref(),
             session: head.session,
             now,
         };
         let mut rng = self.rng.borrow_mut();
-        let sent = match route.decide(&self.vm, &request, head.key.as_ref(), &mut rng) {
+        let sent = match route.decide(&self.vm, &request, ids, head.key.as_ref(), &mut rng) {
             Ok(sent) => sent,
             Err(NoTarget::Forbidden) => {
                 route.refused.add(1);
@@ -195,6 +267,53 @@ impl Plugin {
         let routed = Routed::new(&self.vm, route, sent, &request, start);
         self.deciding.record(host::now().since(start));
         Verdict::Routed(routed)
+    }
+
+    /// What to ask the sidecar for a request that has no token ids, where the route wants that and an
+    /// answer could make a difference.
+    fn question(
+        &self,
+        route: &Rc<Route>,
+        prompt: Option<&Prompt<'_>>,
+        key: Option<&[u8; 32]>,
+        now: Millis,
+    ) -> Option<Question> {
+        let millis = route.precise?.tokenize_ms?;
+        let dialect = prompt?.dialect?;
+        let can_be_read = matches!(dialect, Dialect::Chat | Dialect::Completions);
+        let engines = self.vm.engines.borrow();
+        (can_be_read && route.asks_tokens(&engines, key, now)).then(|| Question {
+            route: Rc::clone(route),
+            dialect,
+            millis,
+        })
+    }
+
+    /// Asks the sidecar for token ids, out of a request. The number of the call, where there is one.
+    pub(crate) fn ask(&self, question: &Question, body: &[u8]) -> Option<u32> {
+        let path = match question.dialect {
+            Dialect::Completions => "/v1/completions",
+            _ => "/v1/chat/completions",
+        };
+        let millis = question.millis;
+        let query = format!(
+            "/v1/tokenize?route={}&timeout_ms={millis}",
+            question.route.name
+        );
+        let headers = vec![
+            (":method", "POST"),
+            (":path", &query),
+            (":authority", host::SIDECAR),
+            ("content-type", "application/json"),
+            ("x-rolter-path", path),
+        ];
+        let timeout = Duration::from_millis(millis);
+        let cluster = self.sidecar.as_deref()?;
+        let call = hostcalls::dispatch_http_call(cluster, headers, Some(body), vec![], timeout);
+        if call.is_err() {
+            question.route.untokenized.add(1);
+        }
+        call.ok()
     }
 
     fn candidates<'a>(&'a self, head: &'a Head) -> impl Iterator<Item = &'a Rc<Route>> {

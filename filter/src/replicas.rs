@@ -4,8 +4,10 @@
 use crate::host::Envoy;
 use crate::metrics::{Counter, Counters, Gauge};
 use rolter_core::health::{Changes, Health, Outcome};
+use rolter_core::kv::mirror::Mirror;
 use rolter_core::shared::in_flight::InFlight;
 use rolter_core::time::Millis;
+use rolter_core::wire::NameHash;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
@@ -18,6 +20,10 @@ pub(crate) struct Replica {
     /// By outcome.
     outcomes: Counters<&'static str>,
 }
+
+/// What stands for a target whose engine says that it is not well, beside the numbers of the states
+/// that requests tell of.
+const ILL: u64 = 4;
 
 /// All that some configuration refers to.
 #[derive(Default)]
@@ -52,9 +58,17 @@ impl Replicas {
     }
 
     /// Tells operators how each is.
-    pub(crate) fn report(&self, now: Millis) {
+    pub(crate) fn report(&self, engines: &Mirror<Envoy>, now: Millis) {
         for replica in self.all() {
-            replica.state.put(replica.health.state(now).number());
+            let hash = NameHash::of(&replica.name);
+            let state = replica.health.state(now).number();
+            let is_ill = engines.is_ill(hash, now);
+            replica.state.put(if is_ill { ILL } else { state });
+            if let Some(events) = engines.events(hash, now) {
+                let gauge = |name| Gauge::define(name, &[("target", &*replica.name)]);
+                gauge("rolter_events_trusted").put(events.trusted);
+                gauge("rolter_events_age_milliseconds").put(events.age_millis);
+            }
         }
     }
 

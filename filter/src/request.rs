@@ -1,7 +1,7 @@
 //! One a request: when to wait, when to decide, when it is over.
 
 use crate::host;
-use crate::plugin::{Body, Head, Plugin, Verdict};
+use crate::plugin::{Body, Head, Plugin, Question, Tokens, Verdict};
 use crate::routed::{CLUSTER, ENDPOINTS, Routed};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
@@ -41,10 +41,20 @@ enum Stage {
     New,
     /// Held until its body is known.
     Held(Head),
+    /// Held until its token ids are known.
+    Asking(Box<Asking>),
     /// Under way, and in flight at its target.
     Routed(Routed),
     /// Nothing more to do: it has ended, or no route is for it.
     Over,
+}
+
+/// A request about which the sidecar has been asked.
+struct Asking {
+    head: Head,
+    question: Question,
+    /// The number of the call.
+    token: u32,
 }
 
 impl Request {
@@ -57,9 +67,26 @@ impl Request {
     }
 
     /// Decides on a request that is not under way yet, and lets it go or answers it.
-    fn decide(&mut self, head: &Head, body: &Body) -> Action {
-        let plugin = self.plugin.as_ref();
-        match plugin.map_or(Verdict::Untouched, |plugin| plugin.route(head, body)) {
+    fn decide(&mut self, head: Head, body: Body, tokens: &Tokens) -> Action {
+        let Some(plugin) = self.plugin.clone() else {
+            return Action::Continue;
+        };
+        match plugin.route(&head, &body, tokens) {
+            Verdict::Asks(question) => {
+                let Body::Whole(bytes) = &body else {
+                    return self.decide(head, body, &Tokens::Asked(None));
+                };
+                let Some(token) = plugin.ask(&question, bytes) else {
+                    return self.decide(head, body, &Tokens::Asked(None));
+                };
+                // Envoy holds the body, and has it then.
+                self.stage = Stage::Asking(Box::new(Asking {
+                    head,
+                    question,
+                    token,
+                }));
+                Action::Pause
+            }
             Verdict::Routed(routed) => {
                 routed.point_the_way();
                 self.stage = Stage::Routed(routed);
@@ -77,16 +104,24 @@ impl Request {
         }
     }
 
+    /// Whether it goes on, where there is nothing to decide.
+    fn action(&self) -> Action {
+        match self.stage {
+            Stage::Asking(_) => Action::Pause,
+            _ => Action::Continue,
+        }
+    }
+
     /// Decides on a request that is held, if it is, with what `body` makes of its head.
     fn release(&mut self, body: impl FnOnce(&Head) -> Body) -> Action {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Held(head) => {
                 let body = body(&head);
-                self.decide(&head, &body)
+                self.decide(head, body, &Tokens::Unasked)
             }
             stage => {
                 self.stage = stage;
-                Action::Continue
+                self.action()
             }
         }
     }
@@ -113,7 +148,20 @@ fn is_tunnel() -> bool {
         || host::request_header(":method").is_some_and(|method| method == b"CONNECT")
 }
 
-impl Context for Request {}
+impl Context for Request {
+    fn on_http_call_response(&mut self, token: u32, headers: usize, size: usize, _trailers: usize) {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Asking(asking) if asking.token == token => {
+                let Asking { head, question, .. } = *asking;
+                let tokens = question.answer(headers, size);
+                if self.decide(head, whole_body(), &tokens) == Action::Continue {
+                    host::resume_request();
+                }
+            }
+            stage => self.stage = stage,
+        }
+    }
+}
 
 impl HttpContext for Request {
     fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
@@ -133,12 +181,12 @@ impl HttpContext for Request {
             return Action::Continue;
         };
         if end_of_stream || !plugin.asks_body(&head) || is_tunnel() {
-            return self.decide(&head, &Body::Unread);
+            return self.decide(head, Body::Unread, &Tokens::Unasked);
         }
         // What is known to be over the limit need not be held at all, unless its beginning tells
         // the model that the route depends on.
         if !plugin.asks_model(&head) && content_length() > plugin.max_request_bytes {
-            return self.decide(&head, &Body::Oversized(Vec::new()));
+            return self.decide(head, Body::Oversized(Vec::new()), &Tokens::Unasked);
         }
         self.stage = Stage::Held(head);
         Action::Pause
@@ -147,7 +195,7 @@ impl HttpContext for Request {
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
         self.is_complete |= end_of_stream;
         let (Stage::Held(_), Some(plugin)) = (&self.stage, self.plugin.clone()) else {
-            return Action::Continue;
+            return self.action();
         };
         let max = plugin.max_request_bytes;
         if size > max {

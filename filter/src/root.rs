@@ -18,9 +18,15 @@ const TICK: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(crate) struct Root {
     plugin: Option<Rc<Plugin>>,
+    /// Gone once answers come here no more.
+    alive: Rc<()>,
 }
 
-impl Context for Root {}
+impl Context for Root {
+    fn on_http_call_response(&mut self, token: u32, headers: usize, size: usize, _trailers: usize) {
+        Vm::get().hear(&self.alive, token, headers, size);
+    }
+}
 
 impl RootContext for Root {
     fn on_configure(&mut self, _size: usize) -> bool {
@@ -40,7 +46,7 @@ impl RootContext for Root {
     }
 
     fn on_tick(&mut self) {
-        Vm::get().tick(host::now());
+        Vm::get().tick(&self.alive, host::now());
     }
 
     fn create_http_context(&self, _context_id: u32) -> Option<Box<dyn HttpContext>> {

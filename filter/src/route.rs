@@ -1,20 +1,23 @@
 //! A route at work: its groups of targets, each with its balancer, and its numbers.
 
 use crate::host::Envoy;
+use crate::known::Known;
 use crate::memories::Learner;
 use crate::metrics::{Counter, Counters};
 use crate::replicas::Replica;
 use crate::vm::Vm;
 use fastrand::Rng;
 use rolter_core::balance::{
-    Asks, Balancer, Decision, Fleet, MAX_FOLLOWERS, Reason, Request, TargetInfo, split,
+    Asks, Balancer, Decision, Fleet, MAX_FOLLOWERS, Reason, Request, Signal, TargetInfo, split,
 };
 use rolter_core::config::{
-    Conditions, Config, Group as GroupConfig, Provider, Reach, Route as RouteConfig,
+    Conditions, Config, Group as GroupConfig, Precise, Provider, Reach, Route as RouteConfig,
 };
 use rolter_core::health::{Admission, State};
+use rolter_core::kv::mirror::Mirror;
 use rolter_core::memory::Memory;
 use rolter_core::target::{MAX_TARGETS, TargetId, TargetSet};
+use rolter_core::time::Millis;
 use rolter_core::wire::NameHash;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -28,11 +31,15 @@ pub(crate) struct Route {
     pub(crate) asks: Asks,
     /// Whether some target is not for everyone.
     pub(crate) asks_key: bool,
+    /// Where it gets token ids and sends ranks, where it has any use for them.
+    pub(crate) precise: Option<Precise>,
     groups: Vec<Rc<Group>>,
     pub(crate) unreadable: Counter,
     pub(crate) oversized: Counter,
     pub(crate) moved: Counter,
     pub(crate) refused: Counter,
+    pub(crate) tokenized: Counter,
+    pub(crate) untokenized: Counter,
 }
 
 /// Targets that share what they learn: a route's own, or those of a variant.
@@ -54,6 +61,9 @@ pub(crate) struct Target {
     /// The cluster or the endpoint that leads to it.
     pub(crate) destination: String,
     allowed_keys: Vec<[u8; 32]>,
+    /// After how long what its events, and its `LMCache`, say is of no use any more.
+    pub(crate) kv_stale_millis: Option<u64>,
+    pub(crate) lmcache_stale_millis: Option<u64>,
     /// Decisions for it, by reason.
     decisions: Counters<Reason>,
 }
@@ -73,6 +83,10 @@ pub(crate) struct Sent {
     pub(crate) decision: Decision,
     /// Whether it finds out for all whether the target is back.
     pub(crate) is_probe: bool,
+    /// The share of the prompt's blocks that the target has, and the rank that it was chosen for, as
+    /// far as the strategy asks for that.
+    pub(crate) share: Option<f64>,
+    pub(crate) rank: Option<u16>,
 }
 
 /// Why there is no decision.
@@ -104,6 +118,9 @@ impl Route {
                 .first()
                 .map_or(Asks::NOTHING, |group| group.balancer.borrow().asks()),
             asks_key,
+            precise: route.precise,
+            tokenized: counter("rolter_tokenized_requests"),
+            untokenized: counter("rolter_untokenized_requests"),
             unreadable: counter("rolter_unreadable_bodies"),
             oversized: counter("rolter_oversized_bodies"),
             moved: counter("rolter_moved_requests"),
@@ -117,27 +134,44 @@ impl Route {
         &self,
         vm: &Vm,
         request: &Request<'_>,
+        tokens: Option<&[u8]>,
         key: Option<&[u8; 32]>,
         rng: &mut Rng,
     ) -> Result<Sent, NoTarget> {
+        let engines = &*vm.engines.borrow();
         let Usable {
             group,
             targets,
             eligible,
-        } = self.usable(request, key, rng)?;
+        } = self.usable(engines, request, key, rng)?;
         let mut load = [0; MAX_TARGETS];
         let fleet = Fleet {
             targets,
             eligible,
             load: None,
+            scores: None,
         };
         for id in fleet.candidates().iter() {
             if let (Some(load), Some(target)) = (load.get_mut(id.index()), group.target(id)) {
-                *load = target.replica.in_flight.total(&Envoy);
+                // The engine knows of requests that came another way, and not yet of the last ones.
+                let reported = engines.load(target.learner.hash, request.now);
+                *load = target
+                    .replica
+                    .in_flight
+                    .total(&Envoy)
+                    .max(reported.unwrap_or(0));
             }
         }
+        let candidates = (&**group, fleet.candidates());
+        let known = self.asks.scores.map(|signal| match signal {
+            Signal::Blocks(weights) => {
+                Known::blocks(engines, candidates, (request, tokens), &weights, rng)
+            }
+            Signal::Occupancy => Known::room(engines, candidates, request.now),
+        });
         let fleet = Fleet {
             load: Some(&load),
+            scores: known.as_ref().map(Known::scores),
             ..fleet
         };
         let followers = match self.reach {
@@ -156,10 +190,22 @@ impl Route {
         let decision = balancer
             .decide(&fleet, request, followers, rng, admit)
             .ok_or(NoTarget::None)?;
+        let of_target = known.as_ref().and_then(|known| known.of(decision.target));
+        let (share, rank) = of_target.unzip();
+        let sends_rank = self.precise.is_some_and(|precise| precise.rank_header)
+            && decision.reason == Reason::Affinity
+            // A retry may lead to any of these, and must find the rank there.
+            && [decision.target].iter().chain(decision.followers.as_slice()).all(|&id| {
+                let target = group.target(id);
+                let ranks = target.map_or(0, |target| engines.ranks(target.learner.hash));
+                ranks > 1 && rank.is_some_and(|rank| usize::from(rank) < ranks)
+            });
         Ok(Sent {
             group: Rc::clone(group),
             decision,
             is_probe: admission == Admission::Probe,
+            share: share.filter(|_| self.precise.is_some()),
+            rank: rank.filter(|_| sends_rank),
         })
     }
 
@@ -167,6 +213,7 @@ impl Route {
     /// gives way to another.
     fn usable(
         &self,
+        engines: &Mirror<Envoy>,
         request: &Request<'_>,
         key: Option<&[u8; 32]>,
         rng: &mut Rng,
@@ -186,7 +233,7 @@ impl Route {
             let usable = Usable {
                 group,
                 targets,
-                eligible: group.eligible(targets, request),
+                eligible: group.eligible(engines, targets, request),
             };
             if !usable.eligible.is_empty() {
                 return Ok(usable);
@@ -198,6 +245,23 @@ impl Route {
             }
         }
         fallback
+    }
+
+    /// Whether token ids could make a difference: some target of the caller's tells its blocks.
+    pub(crate) fn asks_tokens(
+        &self,
+        engines: &Mirror<Envoy>,
+        key: Option<&[u8; 32]>,
+        now: Millis,
+    ) -> bool {
+        self.groups.iter().any(|group| {
+            let allowed = group.allowed(key);
+            group.targets().any(|(id, target)| {
+                let stale = target.kv_stale_millis;
+                let knows = |stale| engines.knows(target.learner.hash, now, stale);
+                allowed.contains(id) && stale.is_some_and(knows)
+            })
+        })
     }
 
     /// Whether a decision depends on the session.
@@ -276,12 +340,18 @@ impl Group {
     }
 
     /// Those of the targets that may be used, as far as is known without asking.
-    fn eligible(&self, allowed: TargetSet, request: &Request<'_>) -> TargetSet {
+    fn eligible(
+        &self,
+        engines: &Mirror<Envoy>,
+        allowed: TargetSet,
+        request: &Request<'_>,
+    ) -> TargetSet {
         let eligible = allowed.iter().filter(|&id| {
-            let state = self
-                .target(id)
-                .map(|target| target.replica.health.state(request.now));
-            matches!(state, Some(State::Ready | State::HalfOpen))
+            self.target(id).is_some_and(|target| {
+                let state = target.replica.health.state(request.now);
+                matches!(state, State::Ready | State::HalfOpen)
+                    && !engines.is_ill(target.learner.hash, request.now)
+            })
         });
         eligible.collect()
     }
@@ -299,6 +369,14 @@ impl Target {
             // The configuration has made sure that there is one.
             destination: destination.unwrap_or_default(),
             allowed_keys: provider.allowed_keys.clone(),
+            kv_stale_millis: provider
+                .kv_events
+                .as_ref()
+                .map(|events| events.stale_secs * 1_000),
+            lmcache_stale_millis: provider
+                .lmcache
+                .as_ref()
+                .map(|lmcache| lmcache.stale_secs * 1_000),
             decisions: Counters::default(),
         }
     }

@@ -20,6 +20,8 @@ pub(crate) const ENDPOINTS: &str = "x-gateway-destination-endpoint";
 /// Envoy's own header for the retries of one request, in place of the route's number; no engine
 /// sees it.
 const MAX_RETRIES: &str = "x-envoy-max-retries";
+/// vLLM's header for the data-parallel rank that is to serve a request.
+const RANK: &str = "x-data-parallel-rank";
 
 /// A request under way. While this lives, it counts as in flight at its target.
 pub(crate) struct Routed {
@@ -34,6 +36,8 @@ pub(crate) struct Routed {
     /// Whether all wait for what becomes of it at the one who was to serve it.
     is_probe: bool,
     reason: Reason,
+    /// The rank of the engine that is to serve it.
+    rank: Option<u16>,
     /// Where the prompt is in the memory.
     prompt: Option<PromptRef>,
     session: Option<u64>,
@@ -50,10 +54,8 @@ pub(crate) struct Routed {
 /// What was measured of a prompt, for the access log.
 #[derive(Clone, Copy, Default)]
 struct Measures {
-    /// Leading bytes of the bounded text that the target had.
-    matched: usize,
-    /// Bytes of the bounded text.
-    text: usize,
+    /// How much of it the target had, of what was compared.
+    percent: Option<usize>,
     /// Bytes of the whole prompt.
     len: u64,
 }
@@ -76,6 +78,8 @@ impl Routed {
             group,
             decision,
             is_probe,
+            share,
+            rank,
         } = sent;
         if let Some(target) = group.target(decision.target) {
             target.replica.in_flight.begin(&Envoy);
@@ -91,11 +95,14 @@ impl Routed {
             followers: decision.followers,
             is_probe,
             reason: decision.reason,
+            rank,
             prompt: decision.prompt,
             session: session.filter(|_| route.asks.session),
             measures: prompt.map_or(Measures::default(), |prompt| Measures {
-                matched: decision.matched,
-                text: prompt.text.len(),
+                percent: match route.asks.scores {
+                    Some(_) => share.map(percent),
+                    None => (decision.matched * 100).checked_div(prompt.text.len()),
+                },
                 len: prompt.len,
             }),
             start,
@@ -114,9 +121,12 @@ impl Routed {
         routed
     }
 
-    /// Sets the request header by which Envoy finds the target.
+    /// Sets the request headers by which Envoy finds the target, and the target its rank.
     pub(crate) fn point_the_way(&self) {
         let Some(target) = self.target() else { return };
+        if let Some(rank) = self.rank {
+            host::set_request_header(RANK, &rank.to_string());
+        }
         match self.route.reach {
             Reach::Cluster => host::set_request_header(CLUSTER, &target.destination),
             Reach::Pool => {
@@ -287,12 +297,21 @@ impl Routed {
         host::log_field("rolter_target", &target.replica.name);
         host::log_field("rolter_reason", self.reason.as_str());
         host::log_field("rolter_tried", &self.tried.to_string());
-        let Measures { matched, text, len } = self.measures;
-        if let Some(percent) = (matched * 100).checked_div(text) {
+        let Measures { percent, len } = self.measures;
+        if let Some(percent) = percent {
             host::log_field("rolter_match_percent", &percent.to_string());
             host::log_field("rolter_prompt_bytes", &len.to_string());
         }
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share is from 0 to 1"
+)]
+fn percent(share: f64) -> usize {
+    (share * 100.0) as usize
 }
 
 impl Drop for Routed {

@@ -4,12 +4,14 @@
 //! gets no new VM, and requests under an old one keep that alive, so what lives longer than a
 //! configuration is here.
 
+use crate::feed::{Answer, Feed};
 use crate::host::{self, Envoy, Micros};
 use crate::memories::Memories;
-use crate::metrics::Counter;
+use crate::metrics::{Counter, Gauge};
 use crate::replicas::{Replica, Replicas};
 use fastrand::Rng;
 use rolter_core::health::Changes;
+use rolter_core::kv::mirror::Mirror;
 use rolter_core::memory::Lesson;
 use rolter_core::shared::Worker;
 use rolter_core::time::Millis;
@@ -33,6 +35,10 @@ const READ_AT_ONCE: usize = 1 << 20;
 /// The same for any other request.
 const READ_IN_BETWEEN: usize = 128 << 10;
 
+/// Bytes of what engines tell that are read at once during a tick, and before a decision.
+const ENGINES_AT_ONCE: usize = 1 << 20;
+const ENGINES_IN_BETWEEN: usize = 32 << 10;
+
 thread_local! {
     static VM: Rc<Vm> = Rc::new(Vm::new());
 }
@@ -41,6 +47,10 @@ pub(crate) struct Vm {
     pub(crate) replicas: Replicas,
     pub(crate) memories: Memories,
     pub(crate) changes: Changes<Envoy>,
+    /// What engines tell of themselves.
+    pub(crate) engines: RefCell<Mirror<Envoy>>,
+    pub(crate) feed: Feed,
+    rng: RefCell<Rng>,
     worker: RefCell<Worker<Envoy>>,
     /// Whether requests come here. They never do on Envoy's main thread, which has a VM as well:
     /// that one need not learn anything.
@@ -52,6 +62,8 @@ pub(crate) struct Vm {
     message: RefCell<Vec<u8>>,
     lost: Counter,
     reaped: Counter,
+    known_blocks: Gauge,
+    passed_over: Counter,
 }
 
 impl Vm {
@@ -65,6 +77,9 @@ impl Vm {
             replicas: Replicas::default(),
             memories: Memories::default(),
             changes: Changes::new(&Envoy),
+            engines: RefCell::new(Mirror::new(&Envoy)),
+            feed: Feed::new(),
+            rng: RefCell::new(Rng::new()),
             worker: RefCell::new(Worker::new(&Envoy, Rng::new().u64(..))),
             serves: Cell::new(false),
             read: Cell::default(),
@@ -72,25 +87,56 @@ impl Vm {
             message: RefCell::default(),
             lost: Counter::define("rolter_lost_lessons", &[]),
             reaped: Counter::define("rolter_reaped_workers", &[]),
+            known_blocks: Gauge::define("rolter_known_blocks", &[]),
+            passed_over: Counter::define("rolter_passed_over_blocks", &[]),
         }
     }
 
     /// What has to be done every now and then.
-    pub(crate) fn tick(&self, time: Micros) {
+    pub(crate) fn tick(&self, asker: &Rc<()>, time: Micros) {
         let now = time.millis();
         if self.worker.borrow().is_due(now) {
             self.beat(now);
             self.refresh_health();
             if self.worker.borrow().leads() {
-                self.replicas.report(now);
+                self.replicas.report(&self.engines.borrow(), now);
             }
             if self.serves.get() {
                 self.memories.report();
+                let blocks = self.engines.borrow().residents();
+                self.known_blocks.put(blocks as u64);
             }
         }
         if self.serves.get() {
             self.read(READ_AT_ONCE);
+            self.refresh_engines(ENGINES_AT_ONCE);
         }
+        if self.worker.borrow().leads() {
+            self.feed.ask(asker, self.engines.borrow().cursor(), now);
+        } else {
+            self.engines.borrow_mut().leave();
+        }
+    }
+
+    /// Takes what the sidecar answers, and asks for more.
+    pub(crate) fn hear(&self, asker: &Rc<()>, token: u32, headers: usize, size: usize) {
+        let now = host::now().millis();
+        let page = match self.feed.answer(token, headers, size, now) {
+            Some(Answer::Page(page)) => page,
+            // What was asked may be what is wrong.
+            Some(Answer::Failure) => return self.engines.borrow_mut().leave(),
+            None => return,
+        };
+        self.wake(now);
+        let worker = self.worker.borrow();
+        let Some(slot) = worker.slot().filter(|_| worker.leads()) else {
+            return;
+        };
+        let mut engines = self.engines.borrow_mut();
+        let passed_over = engines.passed_over();
+        engines.hear(&Envoy, slot, &page, now, self.rng.borrow_mut().u64(..));
+        self.passed_over.add(engines.passed_over() - passed_over);
+        self.feed.ask(asker, engines.cursor(), now);
     }
 
     /// Brings what is known up to date, before a decision.
@@ -101,6 +147,7 @@ impl Vm {
         } else if time.apart(read) >= rest {
             self.read(READ_IN_BETWEEN);
         }
+        self.refresh_engines(ENGINES_IN_BETWEEN);
         self.wake(time.millis());
     }
 
@@ -169,6 +216,13 @@ impl Vm {
         let end = host::now();
         let rest = (REST * end.since(start)).min(LONGEST_REST);
         self.read.set((end, rest));
+    }
+
+    fn refresh_engines(&self, budget: usize) {
+        let mut engines = self.engines.borrow_mut();
+        let passed_over = engines.passed_over();
+        engines.refresh(&Envoy, budget);
+        self.passed_over.add(engines.passed_over() - passed_over);
     }
 
     fn refresh_health(&self) {
