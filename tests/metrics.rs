@@ -21,7 +21,7 @@ fn words(text: &str) -> BTreeSet<&str> {
 
 /// A pool in which everything has happened that a metric tells of, and what Prometheus gets.
 async fn eventful_metrics() -> String {
-    let setup = setup(2, 2).pool().configure(|config| {
+    let setup = setup(2, 2).watched().pool().configure(|config| {
         let nobody = "0".repeat(64);
         config["providers"][0]["allowed_keys"] = Value::Null;
         let mut private = config["providers"][0].clone();
@@ -72,8 +72,8 @@ fn names(metrics: &str) -> BTreeSet<&str> {
 #[tokio::test]
 async fn every_metric_is_documented_and_every_documented_one_exists() {
     let metrics = eventful_metrics().await;
-    let readme = file("README.md");
-    let table = readme.lines().filter(|line| line.starts_with("| `rolter_"));
+    let texts = file("README.md") + &file("docs/exact-routing.md");
+    let table = texts.lines().filter(|line| line.starts_with("| `rolter_"));
     let table: Vec<&str> = table.filter_map(|line| line.split('|').nth(1)).collect();
     let documented = table.join(" ");
     assert_eq!(words(&documented), names(&metrics));

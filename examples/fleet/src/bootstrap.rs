@@ -32,16 +32,32 @@ pub(crate) const FILTER_FILE: &str = "filter.json";
 const ROUTE_LIMITS_BODIES: Version = Version(1, 37);
 const LONGEST_BODY: usize = 5 << 20;
 
-/// The bootstrap for engines with these names and addresses, in a folder.
+/// What there is to be configured.
+pub(crate) struct Parts<'a> {
+    /// The names and addresses of the engines.
+    pub(crate) engines: &'a [(&'a str, SocketAddr)],
+    pub(crate) reach: Reach,
+    /// The socket of the sidecar, where there is one.
+    pub(crate) sidecar: Option<&'a Path>,
+    pub(crate) listen: SocketAddr,
+    pub(crate) envoy: Version,
+    pub(crate) module: &'a Path,
+}
+
+/// The bootstrap for these, in a folder.
 pub(crate) fn bootstrap(
     folder: &Path,
-    engines: &[(&str, SocketAddr)],
-    reach: Reach,
-    listen: SocketAddr,
-    envoy: Version,
-    module: &Path,
+    parts: &Parts<'_>,
     configure: impl FnOnce(&mut Value),
 ) -> io::Result<Bootstrap> {
+    let &Parts {
+        engines,
+        reach,
+        sidecar,
+        listen,
+        envoy,
+        module,
+    } = parts;
     let documented = match reach {
         Reach::Cluster => BY_CLUSTER,
         Reach::Pool => IN_POOL,
@@ -88,6 +104,7 @@ pub(crate) fn bootstrap(
 
     let clusters = at(&mut document, "/static_resources/clusters")?;
     let documented = clusters[0].take();
+    let watcher = clusters.as_array().and_then(|all| all.last()).cloned();
     *clusters = match reach {
         Reach::Cluster => engines
             .iter()
@@ -98,6 +115,15 @@ pub(crate) fn bootstrap(
             json!([cluster(documented, "engines", &addrs)?])
         }
     };
+    if let (Some(socket), Some(mut watcher)) = (sidecar, watcher) {
+        *at(
+            &mut watcher,
+            "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/pipe/path",
+        )? = json!(socket);
+        if let Value::Array(clusters) = at(&mut document, "/static_resources/clusters")? {
+            clusters.push(watcher);
+        }
+    }
     Ok(Bootstrap { document, filter })
 }
 

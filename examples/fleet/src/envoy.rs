@@ -1,35 +1,23 @@
 //! An Envoy process: found, started, watched until it takes requests, stopped.
 
+use crate::process::{find, program, stop};
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long Envoy may take to start: it compiles the module once for each worker.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Runs a program until it ends or this process does, however it does: the pipe to standard input
-/// is closed then, and the watcher ends the program.
-const RUN_UNTIL_STDIN_CLOSES: &str = r#"
-exec 3<&0
-"$@" 3<&- &
-program=$!
-{ cat <&3; kill $program; } >/dev/null 2>&1 &
-watcher=$!
-wait $program
-status=$?
-kill $watcher 2>/dev/null
-exit $status
-"#;
-
 pub(crate) struct Envoy {
     process: Child,
     /// With the bootstrap, the filter's part and the log.
     directory: TempDir,
+    workers: usize,
     pub(crate) listener: SocketAddr,
     pub(crate) admin: SocketAddr,
 }
@@ -37,45 +25,23 @@ pub(crate) struct Envoy {
 impl Envoy {
     /// Starts in a folder that has the bootstrap, as `envoy.json`, and all that it refers to.
     pub(crate) async fn start(directory: TempDir, workers: usize) -> io::Result<Self> {
-        let file = |name: &str| directory.path().join(name);
-        let log = File::create(file("log"))?;
-        let mut process = Command::new("sh")
-            .args(["-c", RUN_UNTIL_STDIN_CLOSES, "envoy"])
-            .arg(envoy_binary()?)
-            .arg("-c")
-            .arg(file("envoy.json"))
-            .arg("--admin-address-path")
-            .arg(file("admin"))
-            .args(["--concurrency", &workers.to_string()])
-            .arg("--use-dynamic-base-id")
-            .stdin(Stdio::piped())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some((admin, listener)) = ready(&file("admin")).await {
-                return Ok(Self {
-                    process,
-                    directory,
-                    listener,
-                    admin,
-                });
-            }
-            let ended = process.try_wait()?.is_some();
-            if ended || Instant::now() > deadline {
-                stop(&mut process);
-                let log = fs::read_to_string(file("log"))?;
-                let end: Vec<&str> = log.lines().rev().take(20).collect();
-                let end: Vec<&str> = end.into_iter().rev().collect();
-                let what = if ended { "ended" } else { "is not ready" };
-                return Err(io::Error::other(format!(
-                    "Envoy {what}:\n{}",
-                    end.join("\n")
-                )));
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let (process, admin, listener) = launch(directory.path(), workers).await?;
+        Ok(Self {
+            process,
+            directory,
+            workers,
+            listener,
+            admin,
+        })
+    }
+
+    /// Ends, and starts again in the same folder.
+    pub(crate) async fn restart(&mut self) -> io::Result<()> {
+        stop(&mut self.process);
+        fs::remove_file(self.directory.path().join(ADMIN))?;
+        let launched = launch(self.directory.path(), self.workers).await?;
+        (self.process, self.admin, self.listener) = launched;
+        Ok(())
     }
 
     /// Puts a file into the folder, in one move.
@@ -97,10 +63,46 @@ impl Drop for Envoy {
     }
 }
 
-fn stop(process: &mut Child) {
-    drop(process.stdin.take());
-    // Without a process there is nothing to wait for.
-    let _ = process.wait();
+/// Where Envoy writes the address of its admin interface, in the folder.
+const ADMIN: &str = "admin";
+
+/// Starts, and waits until requests are taken. The addresses are those of the admin interface and of
+/// the first listener.
+async fn launch(folder: &Path, workers: usize) -> io::Result<(Child, SocketAddr, SocketAddr)> {
+    let file = |name: &str| folder.join(name);
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(file("log"))?;
+    let mut process = program(&envoy_binary()?)
+        .arg("-c")
+        .arg(file("envoy.json"))
+        .arg("--admin-address-path")
+        .arg(file(ADMIN))
+        .args(["--concurrency", &workers.to_string()])
+        .arg("--use-dynamic-base-id")
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some((admin, listener)) = ready(&file(ADMIN)).await {
+            return Ok((process, admin, listener));
+        }
+        let ended = process.try_wait()?.is_some();
+        if ended || Instant::now() > deadline {
+            stop(&mut process);
+            let log = fs::read_to_string(file("log"))?;
+            let end: Vec<&str> = log.lines().rev().take(20).collect();
+            let end: Vec<&str> = end.into_iter().rev().collect();
+            let what = if ended { "ended" } else { "is not ready" };
+            return Err(io::Error::other(format!(
+                "Envoy {what}:\n{}",
+                end.join("\n")
+            )));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// The addresses of the admin interface and of the first listener, once Envoy is ready.
@@ -172,19 +174,4 @@ pub fn trap_module() -> io::Result<PathBuf> {
         "ROLTER_TRAP_WASM",
         "target/trap/wasm32-wasip1/release/rolter_filter.wasm",
     )
-}
-
-fn find(variable: &str, default: &str) -> io::Result<PathBuf> {
-    let path = match std::env::var_os(variable) {
-        Some(path) => PathBuf::from(path),
-        None => Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../..")
-            .join(default),
-    };
-    fs::canonicalize(&path).map_err(|error| {
-        let path = path.display();
-        io::Error::other(format!(
-            "{path}: {error}; run `make build`, or set {variable}"
-        ))
-    })
 }

@@ -8,15 +8,19 @@
 
 mod bootstrap;
 mod envoy;
+mod process;
+mod sidecar;
 mod stats;
 
 pub use envoy::{envoy_binary, module, trap_module};
+pub use sidecar::sidecar_binary;
 pub use stats::Stats;
 
-use bootstrap::{Bootstrap, FILTER_FILE};
-use engine_sim::{Engine, EngineConfig};
+use bootstrap::{Bootstrap, FILTER_FILE, Parts};
+use engine_sim::{Engine, EngineConfig, KvEvents};
 use envoy::Envoy;
-use serde_json::Value;
+use serde_json::{Value, json};
+use sidecar::Sidecar;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,6 +32,8 @@ pub struct Setup {
     pub engines: Vec<EngineConfig>,
     /// How Envoy reaches them.
     pub reach: Reach,
+    /// Whether a sidecar watches the engines and Envoy asks it; see [`Setup::watched`].
+    pub watched: bool,
     /// Envoy's worker threads.
     pub workers: usize,
     /// Whether the filter is the one that can be brought down; see [`trap_module`].
@@ -61,6 +67,7 @@ impl Setup {
                 })
                 .collect(),
             reach: Reach::Cluster,
+            watched: false,
             workers: 1,
             trap: false,
             listen: any_port(),
@@ -73,6 +80,17 @@ impl Setup {
     pub fn pool(self) -> Self {
         let reach = Reach::Pool;
         Self { reach, ..self }
+    }
+
+    /// With a sidecar, and engines that tell it everything that they can: KV events with replay,
+    /// health and load, and the occupancy of an `LMCache`.
+    #[must_use]
+    pub fn watched(mut self) -> Self {
+        for engine in &mut self.engines {
+            engine.kv_events.get_or_insert_with(KvEvents::default);
+        }
+        self.watched = true;
+        self
     }
 
     /// With so many worker threads in Envoy.
@@ -114,8 +132,8 @@ impl Setup {
 /// Engines and Envoy, running.
 pub struct Fleet {
     engines: Vec<Engine>,
-    configs: Vec<EngineConfig>,
     envoy: Envoy,
+    sidecar: Option<Sidecar>,
     /// The filter's part of Envoy's configuration, and how often it has changed.
     filter: Value,
     version: usize,
@@ -137,24 +155,54 @@ impl Fleet {
             .map(|engine| (engine.name(), engine.addr()))
             .collect();
         let folder = tempfile::tempdir()?;
+        let socket = setup.watched.then(|| sidecar::socket(folder.path()));
+        let mut configure = setup.configure;
+        if let Some(socket) = &socket {
+            let watched: Vec<Value> = engines.iter().map(watching).collect();
+            let listen = format!("unix://{}", socket.display());
+            configure = Box::new(move |config| {
+                config["sidecar"] = json!({"cluster": "rolter_sidecar", "listen": listen});
+                let providers = config["providers"].as_array_mut();
+                for (provider, watched) in providers.into_iter().flatten().zip(watched) {
+                    let watched = watched.as_object().into_iter().flatten();
+                    for (key, value) in watched {
+                        provider[key] = value.clone();
+                    }
+                }
+                configure(config);
+            });
+        }
         let module = if setup.trap { trap_module() } else { module() }?;
-        let Bootstrap { document, filter } = bootstrap::bootstrap(
+        let Bootstrap {
+            document,
+            mut filter,
+        } = bootstrap::bootstrap(
             folder.path(),
-            &names,
-            setup.reach,
-            setup.listen,
-            envoy::version()?,
-            &module,
-            setup.configure,
+            &Parts {
+                engines: &names,
+                reach: setup.reach,
+                sidecar: socket.as_deref(),
+                listen: setup.listen,
+                envoy: envoy::version()?,
+                module: &module,
+            },
+            configure,
         )?;
+        let sidecar = match socket {
+            None => None,
+            Some(_) => {
+                let document = bootstrap::configuration(&mut filter)?.to_string();
+                Some(Sidecar::start(folder.path(), &document).await?)
+            }
+        };
         let discovery = bootstrap::discovery(&filter, 0).to_string();
         fs::write(folder.path().join("envoy.json"), document.to_string())?;
         fs::write(folder.path().join(FILTER_FILE), discovery)?;
         let envoy = Envoy::start(folder, setup.workers).await?;
         Ok(Self {
             engines,
-            configs: setup.engines,
             envoy,
+            sidecar,
             filter,
             version: 0,
         })
@@ -210,19 +258,64 @@ impl Fleet {
         &self.engines
     }
 
-    /// Kills an engine, where it still lives, and starts it anew on its port: with nothing in its
+    /// Kills an engine, where it still lives, and starts it anew on its ports: with nothing in its
     /// cache and no fault. Its handle in [`Fleet::engines`] is a new one.
     ///
     /// # Errors
     /// Where there is no such engine, or somebody else has taken its port.
     pub fn restart(&mut self, index: usize) -> io::Result<()> {
-        let (Some(engine), Some(config)) = (self.engines.get_mut(index), self.configs.get(index))
-        else {
+        let Some(engine) = self.engines.get_mut(index) else {
             return Err(io::Error::other(format!("there is no engine {index}")));
         };
         engine.kill();
-        *engine = Engine::start(config.clone(), engine.addr())?;
+        *engine = Engine::start(engine.config().clone(), engine.addr())?;
         Ok(())
+    }
+
+    /// Ends the sidecar at once.
+    ///
+    /// # Errors
+    /// Where there is none that runs.
+    pub fn kill_sidecar(&mut self) -> io::Result<()> {
+        match &mut self.sidecar {
+            Some(sidecar) => sidecar.kill(),
+            None => Err(io::Error::other("there is no sidecar")),
+        }
+    }
+
+    /// Starts the sidecar again after it was killed, and waits until it listens.
+    ///
+    /// # Errors
+    /// Where there is none, or it does not start.
+    pub async fn restart_sidecar(&mut self) -> io::Result<()> {
+        match &mut self.sidecar {
+            Some(sidecar) => sidecar.run().await,
+            None => Err(io::Error::other("there is no sidecar")),
+        }
+    }
+
+    /// What the sidecar answers for a path.
+    ///
+    /// # Errors
+    /// Where there is none, or it does not answer.
+    pub async fn ask_sidecar(&self, path: &str) -> io::Result<String> {
+        match &self.sidecar {
+            Some(sidecar) => sidecar.get(path).await.map_err(io::Error::other),
+            None => Err(io::Error::other("there is no sidecar")),
+        }
+    }
+
+    /// What the sidecar has written to its log so far.
+    pub fn sidecar_log(&self) -> String {
+        self.sidecar.as_ref().map(Sidecar::log).unwrap_or_default()
+    }
+
+    /// Ends Envoy and starts it again, at other addresses.
+    ///
+    /// # Errors
+    /// Where it does not start.
+    pub async fn restart_envoy(&mut self) -> io::Result<()> {
+        self.envoy.restart().await
     }
 
     /// Envoy's numbers at this moment.
@@ -291,4 +384,22 @@ impl Fleet {
 
 fn any_port() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+/// What a sidecar is told of an engine, in its provider.
+fn watching(engine: &Engine) -> Value {
+    let api = format!("http://{}", engine.addr());
+    let mut told = json!({
+        "api_base": api,
+        "lmcache": {"endpoint": format!("{api}/v1/occupancy"), "refresh_secs": 1},
+    });
+    if let (Some(events), Some(first)) = (&engine.config().kv_events, engine.kv_events().first()) {
+        told["kv_events"] = json!({
+            "endpoint": first.endpoint,
+            "replay_endpoint": first.replay,
+            "topic": events.topic,
+            "ranks": engine.kv_events().len(),
+        });
+    }
+    told
 }
