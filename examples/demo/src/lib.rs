@@ -1,4 +1,4 @@
-//! The same traffic through a real Envoy under one strategy and then another, measured by what the
+//! The same traffic through a real Envoy under one strategy after another, measured by what the
 //! engines, Envoy and the clients count themselves.
 //!
 //! Everything about the traffic is drawn from one seed: who asks what, in which order, how long an

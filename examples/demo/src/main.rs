@@ -1,4 +1,4 @@
-//! `demo run` compares two strategies under the same traffic; `demo up` leaves a fleet running to
+//! `demo run` compares strategies under the same traffic; `demo up` leaves a fleet running to
 //! try by hand, and `demo down` ends it.
 
 #![forbid(unsafe_code)]
@@ -24,7 +24,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Plays the same traffic under `round_robin` and `cache_aware` and shows both side by side.
+    /// Plays the same traffic under `round_robin`, `cache_aware` and `precise_cache_aware` and shows
+    /// them side by side.
     Run {
         /// Chooses the traffic.
         #[arg(long, default_value_t = 1)]
@@ -99,17 +100,17 @@ async fn run(seed: u64) -> io::Result<bool> {
         .count();
     eprintln!(
         "{} requests by {} clients: {conversations} conversations of several turns, and {} single \
-         questions under {} system prompts.\nTwice the same, to a fresh fleet of four simulated \
-         engines behind one Envoy worker; about a minute in all.",
+         questions under {} system prompts.\nThree times the same, to a fresh fleet of four simulated \
+         engines behind one Envoy worker; about a minute and a half in all.",
         traffic.requests(),
         traffic.clients,
         traffic.tasks.len() - conversations,
         Shape::FULL.groups,
     );
-    let outcomes = [
-        half(Strategy::RoundRobin, &traffic).await?,
-        half(Strategy::CacheAware, &traffic).await?,
-    ];
+    let mut outcomes = Vec::new();
+    for strategy in Strategy::ALL {
+        outcomes.push(part(strategy, &traffic).await?);
+    }
     let colour = io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     println!("\n{}", demo::table(&outcomes, colour));
@@ -117,7 +118,7 @@ async fn run(seed: u64) -> io::Result<bool> {
     Ok(verdict(&outcomes))
 }
 
-async fn half(strategy: Strategy, traffic: &Arc<Traffic>) -> io::Result<Outcome> {
+async fn part(strategy: Strategy, traffic: &Arc<Traffic>) -> io::Result<Outcome> {
     let name = strategy.as_str();
     eprintln!("{name}: starting the engines and Envoy …");
     let requests = traffic.requests();
@@ -140,7 +141,7 @@ async fn half(strategy: Strategy, traffic: &Arc<Traffic>) -> io::Result<Outcome>
 }
 
 /// Says whether every answer was right, and what was wrong.
-fn verdict(outcomes: &[Outcome; 2]) -> bool {
+fn verdict(outcomes: &[Outcome]) -> bool {
     for outcome in outcomes.iter().filter(|outcome| !outcome.is_right()) {
         let name = outcome.strategy.as_str();
         let (right, requests) = (outcome.first_tokens.len(), outcome.requests);

@@ -1,4 +1,4 @@
-//! The figures of two plays side by side, with bars.
+//! The figures of some plays side by side, with bars.
 
 use crate::play::{Outcome, Work};
 use std::collections::BTreeSet;
@@ -6,16 +6,18 @@ use std::time::Duration;
 
 const LABEL_WIDTH: usize = 16;
 const FIGURE_WIDTH: usize = 8;
-const BAR_WIDTH: usize = 20;
+const BAR_WIDTH: usize = 10;
 const GAP: &str = "   ";
+/// Names are above figures and bars, since some are longer than a bar.
+const NAME_WIDTH: usize = FIGURE_WIDTH + 1 + BAR_WIDTH;
 
 const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";
-/// Of the bars of the first and the second strategy.
-const COLOURS: [&str; 2] = ["\x1b[33m", "\x1b[32m"];
+/// Of the bars of the first strategy, the second and so on.
+const COLOURS: [&str; 3] = ["\x1b[33m", "\x1b[32m", "\x1b[36m"];
 const PLAIN: &str = "\x1b[0m";
 
-/// What the second strategy is meant to reach: this many times the hit rate of the first.
+/// What the others are meant to reach: this many times the hit rate of the first.
 const TARGET: f64 = 1.5;
 
 /// A figure, and the length of its bar in the unit of its section.
@@ -29,20 +31,23 @@ struct Section {
     title: &'static str,
     /// What a full bar stands for; nothing for the largest of the section.
     full: Option<f64>,
-    rows: Vec<(String, [Cell; 2])>,
+    rows: Vec<(String, Vec<Cell>)>,
 }
 
-/// Both outcomes as a table.
-pub fn table(outcomes: &[Outcome; 2], colour: bool) -> String {
+/// The outcomes as a table.
+pub fn table(outcomes: &[Outcome], colour: bool) -> String {
     let paint = |code, text: &str| match text.trim() {
         "" => text.to_owned(),
         _ if colour => format!("{code}{text}{PLAIN}"),
         _ => text.to_owned(),
     };
     let mut lines = vec![];
-    let names = outcomes.each_ref().map(|outcome| outcome.strategy.as_str());
-    let names = names.map(|name| column("", &paint(BOLD, &format!("{name:BAR_WIDTH$}"))));
-    lines.push(format!("{:LABEL_WIDTH$}{}", "", names.concat()));
+    let names = outcomes.iter().map(|outcome| {
+        let name = format!("{:NAME_WIDTH$}", outcome.strategy.as_str());
+        format!("{}{GAP}", paint(BOLD, &name))
+    });
+    let names: String = names.collect();
+    lines.push(format!("{:LABEL_WIDTH$}{names}", ""));
     for section in sections(outcomes) {
         lines.push(String::new());
         if !section.title.is_empty() {
@@ -51,44 +56,53 @@ pub fn table(outcomes: &[Outcome; 2], colour: bool) -> String {
         let full = section.full.unwrap_or_else(|| section.largest());
         let empty = if section.full.is_some() { "·" } else { " " };
         for (label, cells) in &section.rows {
-            let columns = [0, 1].map(|index| {
-                let Cell { text, size } = &cells[index];
+            let columns = cells.iter().zip(COLOURS.iter().cycle());
+            let columns = columns.map(|(Cell { text, size }, colour)| {
                 let (bar, left) = bar(size / full);
-                let (bar, left) = (paint(COLOURS[index], &bar), paint(DIM, &empty.repeat(left)));
-                column(text, &format!("{bar}{left}"))
+                let (bar, left) = (paint(colour, &bar), paint(DIM, &empty.repeat(left)));
+                format!("{text:>FIGURE_WIDTH$} {bar}{left}{GAP}")
             });
-            lines.push(format!("{label:LABEL_WIDTH$}{}", columns.concat()));
+            let columns: String = columns.collect();
+            lines.push(format!("{label:LABEL_WIDTH$}{columns}"));
         }
     }
     let lines = lines.iter().map(|line| format!("{}\n", line.trim_end()));
     lines.collect()
 }
 
-fn column(figure: &str, bar: &str) -> String {
-    format!("{figure:>FIGURE_WIDTH$} {bar}{GAP}")
-}
-
-/// What the figures come to, in a few sentences.
-pub fn closing(outcomes: &[Outcome; 2]) -> String {
-    let [before, after] = outcomes;
-    let times = after.hit_rate() / before.hit_rate();
-    let p50 = outcomes.each_ref().map(|outcome| outcome.first_token(50));
-    let holds = times >= TARGET && p50[1] < p50[0];
+/// What the figures come to, in a few sentences: each of the others beside the first.
+pub fn closing(outcomes: &[Outcome]) -> String {
+    let Some((before, others)) = outcomes.split_first() else {
+        return String::new();
+    };
+    let figures = |outcome: &Outcome| (outcome.hit_rate(), outcome.first_token(50));
+    let (rate, p50) = figures(before);
+    let lines = others.iter().map(|after| {
+        let (rate_after, p50_after) = figures(after);
+        format!(
+            "From {} to {}: hit rate {} → {} (×{:.1}), p50 time to first token {} → {}.\n",
+            before.strategy.as_str(),
+            after.strategy.as_str(),
+            percent(rate),
+            percent(rate_after),
+            rate_after / rate,
+            millis(p50),
+            millis(p50_after),
+        )
+    });
+    let lines: String = lines.collect();
+    let holds = others
+        .iter()
+        .map(figures)
+        .all(|(rate_after, p50_after)| rate_after / rate >= TARGET && p50_after < p50);
+    let holds = if holds { "met" } else { "NOT met" };
     format!(
-        "From {} to {}: hit rate {} → {} (×{times:.1}), p50 time to first token {} → {}.\n\
-         Expected, a hit rate of ×{TARGET} at least and a lower p50: {}.\n",
-        before.strategy.as_str(),
-        after.strategy.as_str(),
-        percent(before.hit_rate()),
-        percent(after.hit_rate()),
-        millis(p50[0]),
-        millis(p50[1]),
-        if holds { "met" } else { "NOT met" },
+        "{lines}Expected, a hit rate of ×{TARGET} at least and a lower p50 each time: {holds}.\n"
     )
 }
 
-fn sections(outcomes: &[Outcome; 2]) -> Vec<Section> {
-    let cells = |cell: &dyn Fn(&Outcome) -> Cell| outcomes.each_ref().map(cell);
+fn sections(outcomes: &[Outcome]) -> Vec<Section> {
+    let cells = |cell: &dyn Fn(&Outcome) -> Cell| outcomes.iter().map(cell).collect();
     let time = |percent| {
         let cell = |outcome: &Outcome| {
             let time = outcome.first_token(percent);
@@ -99,7 +113,8 @@ fn sections(outcomes: &[Outcome; 2]) -> Vec<Section> {
         };
         (format!("  p{percent}"), cells(&cell))
     };
-    let names = outcomes[0].engines.iter().map(|work| &work.name);
+    let engines = outcomes.first().map_or(&[][..], |outcome| &outcome.engines);
+    let names = engines.iter().map(|work| &work.name);
     let by_engine = |count: fn(&Work) -> u64| {
         let row = |(index, name): (usize, &String)| {
             let cell = |outcome: &Outcome| counted(outcome.engines.get(index).map_or(0, count));
@@ -195,8 +210,8 @@ mod tests {
         for (share, wanted, left) in [
             (0.0, "", BAR_WIDTH),
             (0.0001, "▏", BAR_WIDTH - 1),
-            (0.1, "██", BAR_WIDTH - 2),
-            (0.125, "██▌", BAR_WIDTH - 3),
+            (0.2, "██", BAR_WIDTH - 2),
+            (0.25, "██▌", BAR_WIDTH - 3),
             (1.0, &"█".repeat(BAR_WIDTH), 0),
             (f64::NAN, "", BAR_WIDTH),
         ] {
