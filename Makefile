@@ -46,14 +46,14 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
 build: module sidecar $(NEED_ENVOY)
 
-demo: build
+demo: module $(NEED_ENVOY)
 	$(call say,Building the engines and the demo: some minutes the first time)
-	cargo build -p demo
+	cargo build -p demo -p rolter-sidecar
 	target/debug/demo run
 
-up: build
+up: module $(NEED_ENVOY)
 	$(call say,Building the engines and the demo: some minutes the first time)
-	cargo build -p demo
+	cargo build -p demo -p rolter-sidecar
 	target/debug/demo up
 
 down:
@@ -61,7 +61,8 @@ down:
 
 test: test-native test-wasm
 
-test-native: build trap-module $(ROLTER_PYZMQ)
+# The sidecar is built with its own tests, before any test runs.
+test-native: module trap-module $(NEED_ENVOY) $(ROLTER_PYZMQ)
 	$(call say,Testing natively and against Envoy)
 	cargo test --workspace --exclude rolter-filter --exclude rolter-bench
 
@@ -69,9 +70,9 @@ test-wasm: $(RUST) $(BINDGEN)
 	$(call say,Testing the core as WebAssembly in Node)
 	PATH="$(dir $(BINDGEN)):$$PATH" cargo test --manifest-path core/Cargo.toml --lib --target wasm32-unknown-unknown
 
-test-matrix: module trap-module sidecar $(foreach version,$(MATRIX),$(call envoy,$(version)))
+test-matrix: module trap-module $(foreach version,$(MATRIX),$(call envoy,$(version)))
 	$(call say,Building the tests)
-	cargo test --no-run -p e2e -p demo
+	cargo test --no-run -p e2e -p demo -p rolter-sidecar
 	@passed= failed=; for version in $(MATRIX); do \
 	  printf '\033[1m==> Testing against Envoy %s\033[0m\n' $$version; \
 	  if ENVOY_BIN=$(call envoy,$$version) cargo test --quiet --no-fail-fast -p e2e -p demo; \
