@@ -28,6 +28,7 @@ async fn eventful_metrics() -> String {
         private["name"] = "private".into();
         private["endpoint"] = "127.0.0.1:1".into();
         private["allowed_keys"] = vec![nobody].into();
+        private["kv_events"] = Value::Null;
         config["providers"].as_array_mut().unwrap().push(private);
         let mut route = config["routes"][1].clone();
         route["name"] = "private".into();

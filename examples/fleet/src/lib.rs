@@ -145,6 +145,9 @@ impl Fleet {
     /// # Errors
     /// Where something does not start; the error shows the end of Envoy's log.
     pub async fn start(setup: Setup) -> io::Result<Self> {
+        // Where this is built together with the sidecar, HTTP clients can do TLS, and want to know by
+        // whose code. Who has told them before is content with that.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let engines = setup
             .engines
             .iter()
