@@ -5,9 +5,11 @@
 //!
 //! | module | idea |
 //! |---|---|
+//! | [`cache`] | which requests may share an answer, and which answers may be kept |
 //! | [`caller`] | who sends a request, as hashes |
 //! | [`config`] | the configuration document, checked as a whole |
 //! | [`health`] | whether a target may be used |
+//! | [`hex`] | bytes as digits |
 //! | [`kv`] | which blocks the engines have, as they tell themselves |
 //! | [`memory`] | what a route has learnt, and the lessons for other workers |
 //! | [`prompt`] | what the model will see of a request, read from its body |
@@ -31,9 +33,11 @@
 
 pub mod affinity;
 pub mod balance;
+pub mod cache;
 pub mod caller;
 pub mod config;
 pub mod health;
+pub mod hex;
 pub mod kv;
 pub mod memory;
 pub mod prompt;

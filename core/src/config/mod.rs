@@ -3,18 +3,22 @@
 //! All that is wrong is reported at once, each with the path to it and what to write instead. What
 //! passes is resolved: names have become indices, defaults are filled in.
 
+mod cache;
 mod fields;
 mod matching;
 mod provider;
+mod redis;
 mod route;
 mod sidecar;
 mod strategy;
 #[cfg(test)]
 mod tests;
 
+pub use cache::{Cache, RouteCache, Scope, SemanticCache};
 pub use fields::{Errors, Problem};
 pub use matching::{Conditions, Pattern};
 pub use provider::Provider;
+pub use redis::{Redis, RedisKind, RedisNode};
 pub use route::{Group, Reach, Route};
 pub use sidecar::{EventEndpoint, KvEvents, Listen, LmCache, OnGap, Sidecar};
 pub use strategy::Precise;
@@ -36,6 +40,8 @@ pub struct Config {
     pub key_header: String,
     /// The process beside Envoy that knows what engines tell of themselves, if there is one.
     pub sidecar: Option<Sidecar>,
+    /// Where answers are kept, if any route keeps some.
+    pub cache: Option<Cache>,
     /// The engines.
     pub providers: Vec<Provider>,
     /// In the order in which they are tried: the first that matches decides.
@@ -58,10 +64,20 @@ impl Config {
 fn read_config(document: &Fields<'_>) -> Config {
     let sidecar = Sidecar::read(document);
     let (providers, names) = provider::read_all(document);
-    let (routes, uses) = route::read_all(document, &names);
+    let cache = Cache::read(document);
+    let (mut routes, uses) = route::read_all(document, &names);
     provider::check_ways(document, &providers, &uses);
     route::check_signals(document, &routes, &providers, sidecar.is_some());
+    cache::check(document, &routes, &providers, sidecar.is_some());
+    // What is switched off is checked all the same.
+    if cache.is_none() {
+        for route in &mut routes {
+            route.cache = None;
+        }
+    }
+    let any = routes.iter().any(|route| route.cache.is_some());
     Config {
+        cache: cache.filter(|_| any),
         max_request_bytes: document.integer("max_request_bytes", 1..=64 << 20, 1 << 20),
         debug_headers: document.boolean("debug_headers", false),
         session_header: read_header_name(document, "session_header", "x-session-id"),

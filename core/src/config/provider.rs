@@ -4,9 +4,11 @@
 //! known.
 
 use super::fields::Fields;
+use super::redis::read_variable;
 use super::route::{Reach, Uses};
 use super::sidecar::{KvEvents, LmCache, read_url};
 use crate::caller::is_hash_of_nothing;
+use crate::hex::from_hex;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -28,6 +30,8 @@ pub struct Provider {
     /// The URL of the engine's API for the sidecar, without a slash at its end, where it is to ask
     /// for health, load and tokens.
     pub api_base: Option<String>,
+    /// The variable of the sidecar's environment that has the key for that, if it asks for one.
+    pub api_key_env: Option<String>,
     /// How it tells which blocks it has, if it does.
     pub kv_events: Option<KvEvents>,
     /// Who tells how full its `LMCache` is, if anyone.
@@ -48,8 +52,9 @@ pub(super) fn read_all(document: &Fields<'_>) -> (Vec<Provider>, BTreeMap<String
             cluster: read_cluster(&provider),
             endpoint: read_endpoint(&provider),
             weight: provider.integer("weight", 1..=1000, 1),
-            allowed_keys: read_keys(&provider),
-            api_base: read_url(&provider, "api_base"),
+            allowed_keys: read_keys(&provider, "allowed_keys"),
+            api_base: read_api_base(&provider),
+            api_key_env: read_api_key_env(&provider),
             kv_events: KvEvents::read(&provider),
             lmcache: LmCache::read(&provider),
         })
@@ -124,37 +129,40 @@ fn read_endpoint(provider: &Fields<'_>) -> Option<SocketAddr> {
     endpoint.or(provider.has("endpoint").then_some(NO_ENDPOINT))
 }
 
-/// No message shows anything of what is there: it may be the key itself, by mistake.
-fn read_keys(provider: &Fields<'_>) -> Vec<[u8; 32]> {
+/// Paths are added to it that begin with `/v1`, which clients of the API have in theirs.
+fn read_api_base(provider: &Fields<'_>) -> Option<String> {
+    let base = read_url(provider, "api_base")?;
+    if base.ends_with("/v1") {
+        provider.add("api_base", "ends in /v1, which is added to it; remove that");
+    }
+    Some(base)
+}
+
+fn read_api_key_env(provider: &Fields<'_>) -> Option<String> {
+    let name = read_variable(provider, "api_key_env", "OPENAI_API_KEY");
+    if name.is_some() && !provider.has("api_base") {
+        provider.add("api_key_env", "has no effect without api_base");
+    }
+    name
+}
+
+/// SHA-256s of keys, in ascending order. No message shows anything of what is there: it may be the
+/// key itself, by mistake.
+pub(super) fn read_keys(fields: &Fields<'_>, key: &'static str) -> Vec<[u8; 32]> {
     let mut keys = Vec::new();
-    for (path, text) in provider.unseen_strings("allowed_keys") {
-        match text.and_then(sha256) {
+    for (path, text) in fields.unseen_strings(key) {
+        match text.and_then(from_hex) {
             Some(key) if is_hash_of_nothing(&key) => {
-                provider.add(
+                fields.add(
                     &path,
                     "the SHA-256 of nothing; was the key's variable not set?",
                 );
             }
             Some(key) => keys.push(key),
-            None => provider.add(&path, "no SHA-256; write the 64 hex digits of a key's"),
+            None => fields.add(&path, "no SHA-256; write the 64 hex digits of a key's"),
         }
     }
     keys.sort_unstable();
     keys.dedup();
     keys
-}
-
-fn sha256(text: &str) -> Option<[u8; 32]> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
-        return None;
-    };
-    let mut hash = [0; 32];
-    if pairs.len() != hash.len() {
-        return None;
-    }
-    for (byte, [high, low]) in hash.iter_mut().zip(pairs) {
-        *byte = u8::try_from(digit(*high)? << 4 | digit(*low)?).ok()?;
-    }
-    Some(hash)
 }

@@ -2,7 +2,7 @@
 
 use super::fields::Fields;
 use super::strategy::Choosing;
-use super::{Conditions, Precise, Provider, strategy};
+use super::{Conditions, Precise, Provider, RouteCache, strategy};
 use crate::balance::Strategy;
 use crate::target::MAX_TARGETS;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +23,8 @@ pub struct Route {
     pub max_nodes: Option<usize>,
     /// Where to get token ids and where to send ranks, with `precise_cache_aware`.
     pub precise: Option<Precise>,
+    /// Its cache of responses, if it has one.
+    pub cache: Option<RouteCache>,
     /// Its own targets, unless its variants take all requests, and then the variants. Their
     /// percents add up to 100, and they have [`MAX_TARGETS`] different targets at most.
     pub groups: Vec<Group>,
@@ -93,6 +95,7 @@ pub(super) fn read_all(
                 strategy,
                 max_nodes,
                 precise,
+                cache: RouteCache::read(&route, providers),
                 groups,
             }
         })

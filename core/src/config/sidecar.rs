@@ -1,6 +1,7 @@
 //! The sidecar, and what it watches of an engine.
 
 use super::fields::Fields;
+use std::fmt;
 use std::net::SocketAddr;
 
 /// Where the sidecar listens, and how Envoy gets to it.
@@ -116,6 +117,16 @@ impl Sidecar {
             metrics_listen,
             allow_remote,
         })
+    }
+}
+
+impl fmt::Display for Listen {
+    /// As it is written.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix://{path}"),
+            Self::Tcp(address) => address.fmt(f),
+        }
     }
 }
 

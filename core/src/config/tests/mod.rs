@@ -1,5 +1,6 @@
 //! The document as a whole, and what is said about mistakes in general.
 
+mod cache;
 mod matching;
 mod providers;
 mod routes;
@@ -64,6 +65,7 @@ fn what_is_not_given_has_its_default() {
             weight: 1,
             allowed_keys: Vec::new(),
             api_base: None,
+            api_key_env: None,
             kv_events: None,
             lmcache: None,
         }]
@@ -181,7 +183,7 @@ fn each_mistake_is_told_with_its_path() {
         (
             "/providers/0/url",
             json!("x"),
-            "providers[0].url: unknown key; known here: name, cluster, endpoint, weight, allowed_keys, api_base, kv_events, lmcache",
+            "providers[0].url: unknown key; known here: name, cluster, endpoint, weight, allowed_keys, api_base, api_key_env, kv_events, lmcache",
         ),
         (
             "/providers",
@@ -292,7 +294,7 @@ fn each_mistake_is_told_with_its_path() {
         (
             "/cach",
             json!({}),
-            "cach: unknown key; known here: sidecar, providers, routes, max_request_bytes, debug_headers, session_header, key_header",
+            "cach: unknown key; known here: sidecar, providers, cache, routes, max_request_bytes, debug_headers, session_header, key_header",
         ),
     ];
     each_makes_its_problem(cases);
@@ -313,7 +315,7 @@ fn all_mistakes_are_told_at_once_and_each_once() {
         "providers[1].name: \"a\" is taken by [0]; names differ",
         "providers[1].cluster: \"\"; write a text",
         "providers[2].name: missing; write a name",
-        "providers[2].nam: unknown key; known here: name, cluster, endpoint, weight, allowed_keys, api_base, kv_events, lmcache",
+        "providers[2].nam: unknown key; known here: name, cluster, endpoint, weight, allowed_keys, api_base, api_key_env, kv_events, lmcache",
         "routes[0].cache_aware.threshold: 2; write a number from 0 to 1",
         "routes[0].cache_aware: has no effect with this strategy; remove it",
         "routes[0].targets[1]: no provider \"b\"; there are: a",
