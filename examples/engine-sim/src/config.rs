@@ -8,6 +8,8 @@ use crate::kv_events::KvEvents;
 
 /// The most ranks of an engine.
 const MAX_RANKS: usize = 256;
+/// The longest embedding.
+pub(crate) const MAX_DIMENSIONS: usize = 4096;
 
 /// The size, speed and name of one engine.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +46,19 @@ pub struct EngineConfig {
     pub kv_events: Option<KvEvents>,
     /// Whose names metrics have.
     pub metrics: MetricNames,
+    /// Length of an embedding, where a request asks for no other.
+    pub embedding_dimensions: usize,
+    /// What an embedding depends on.
+    pub embeddings: Embeddings,
+}
+
+/// What an embedding depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Embeddings {
+    /// The input: those of two different ones have no more in common than chance gives.
+    ByInput,
+    /// Nothing: to an index of them, every input means the same.
+    Equal,
 }
 
 /// Whose names metrics have.
@@ -73,6 +88,8 @@ impl Default for EngineConfig {
             seed: 0,
             kv_events: None,
             metrics: MetricNames::Vllm,
+            embedding_dimensions: 8,
+            embeddings: Embeddings::ByInput,
         }
     }
 }
@@ -118,6 +135,9 @@ impl EngineConfig {
         }
         if self.max_batch == 0 || self.default_max_tokens == 0 {
             return refused("max_batch and default_max_tokens must be at least 1");
+        }
+        if self.embedding_dimensions == 0 || self.embedding_dimensions > MAX_DIMENSIONS {
+            return refused("embedding_dimensions must be 1 to 4096");
         }
         if self.prefill_tokens_per_sec.is_nan() || self.prefill_tokens_per_sec < 1.0 {
             return refused("prefill_tokens_per_sec must be at least 1");

@@ -129,6 +129,12 @@ impl Engine {
         self.shared.recent_requests()
     }
 
+    /// The last texts that were embedded, oldest first; at most 256, of 4096 characters each. Works on
+    /// a killed engine too.
+    pub fn embedded_texts(&self) -> Vec<String> {
+        self.shared.embedded_texts()
+    }
+
     /// Sets or ends a fault of the whole engine. It strikes every request that has none of its
     /// own, but for `/health`, `/metrics`, `/v1/occupancy` and `/sim/…`, which go on as if all
     /// were well.

@@ -4,23 +4,16 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::stream;
-use http_body_util::{BodyExt, StreamBody};
 use hyper::StatusCode;
-use hyper::body::{Body as _, Frame};
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE};
 
-use crate::reply::{ApiError, Body, EVENT_STREAM, Reply, set};
+use crate::reply::ApiError;
 use crate::server::Abort;
 
 /// Header that asks for a fault on the request that carries it.
 pub(crate) const FAULT_HEADER: &str = "x-sim-fault";
 
-/// Frames of an event stream that a client gets before a reset, if the fault names no number.
+/// Frames of an event stream that a client gets before it breaks, if the fault names no number.
 const DEFAULT_FRAMES: usize = 3;
-/// Time for what was sent before a reset to reach the client.
-const LINGER: Duration = Duration::from_millis(5);
 
 /// What goes wrong. Written and read as the value of `x-sim-fault`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +30,17 @@ pub enum Fault {
     /// cut after that many events (one token each, 3 if not given), and at its end if it has
     /// fewer; any other answer is cut in its middle.
     Reset(usize),
+    /// `cut` or `cut=<frames>`: likewise, but the answer ends there as a whole one does: a stream
+    /// without its last event, JSON that breaks off in its middle.
+    Cut(usize),
+    /// `error` or `error=<frames>`: likewise, but a stream goes on with an event that tells an
+    /// internal error and then ends as if all were well, as vLLM's do. Any other answer is an error
+    /// with the status of success.
+    Error(usize),
+    /// `stall` or `stall=<frames>`: likewise, but nothing more comes then, not even the end.
+    Stall(usize),
+    /// `gzip`: the answer is compressed, whether the client takes that or not.
+    Gzip,
     /// `reset-before-headers`: the request is read, then the connection is reset.
     ResetBeforeHeaders,
     /// `hang`: the request is read and never answered.
@@ -55,7 +59,7 @@ impl fmt::Display for UnknownFault {
         write!(
             f,
             "{:?} is not a fault; use slow=<ms>, 500, 429[=<secs>], 503[=<secs>], \
-             reset[=<events>], reset-before-headers or hang",
+             reset[=<events>], cut[=<events>], error[=<events>], stall[=<events>], gzip, reset-before-headers or hang",
             self.0
         )
     }
@@ -73,15 +77,19 @@ impl FromStr for Fault {
             None => (text, None),
         };
         let secs = value.map(u64::from);
+        let frames = value.map_or(DEFAULT_FRAMES, |frames| {
+            usize::try_from(frames).unwrap_or(usize::MAX)
+        });
         match (name, value) {
             ("slow", Some(millis)) => Ok(Self::Slow(Duration::from_millis(millis.into()))),
             ("500", None) => Ok(Self::InternalError),
             ("429", _) => Ok(Self::TooManyRequests(secs)),
             ("503", _) => Ok(Self::Unavailable(secs)),
-            ("reset", None) => Ok(Self::Reset(DEFAULT_FRAMES)),
-            ("reset", Some(frames)) => {
-                Ok(Self::Reset(usize::try_from(frames).unwrap_or(usize::MAX)))
-            }
+            ("reset", _) => Ok(Self::Reset(frames)),
+            ("cut", _) => Ok(Self::Cut(frames)),
+            ("error", _) => Ok(Self::Error(frames)),
+            ("stall", _) => Ok(Self::Stall(frames)),
+            ("gzip", None) => Ok(Self::Gzip),
             ("reset-before-headers", None) => Ok(Self::ResetBeforeHeaders),
             ("hang", None) => Ok(Self::Hang),
             _ => Err(unknown()),
@@ -99,6 +107,10 @@ impl fmt::Display for Fault {
             Self::Unavailable(None) => f.write_str("503"),
             Self::Unavailable(Some(secs)) => write!(f, "503={secs}"),
             Self::Reset(frames) => write!(f, "reset={frames}"),
+            Self::Cut(frames) => write!(f, "cut={frames}"),
+            Self::Error(frames) => write!(f, "error={frames}"),
+            Self::Stall(frames) => write!(f, "stall={frames}"),
+            Self::Gzip => f.write_str("gzip"),
             Self::ResetBeforeHeaders => f.write_str("reset-before-headers"),
             Self::Hang => f.write_str("hang"),
         }
@@ -111,10 +123,7 @@ impl Fault {
         match self {
             Self::Slow(delay) => tokio::time::sleep(delay).await,
             Self::InternalError => {
-                return Err(ApiError::new(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "Internal server error",
-                ));
+                return Err(ApiError::internal());
             }
             Self::TooManyRequests(secs) => {
                 let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "Too many requests");
@@ -123,55 +132,12 @@ impl Fault {
             Self::Unavailable(secs) => {
                 return Err(ApiError::unavailable("Service unavailable").retry_after(secs));
             }
-            Self::Reset(_) => {}
+            Self::Reset(_) | Self::Cut(_) | Self::Error(_) | Self::Stall(_) | Self::Gzip => {}
             Self::ResetBeforeHeaders => abort.reset_connection().await,
             Self::Hang => std::future::pending().await,
         }
         Ok(())
     }
-
-    /// What happens to the answer.
-    pub(crate) fn spoil(self, reply: Reply, abort: Abort) -> Reply {
-        let Self::Reset(frames) = self else {
-            return reply;
-        };
-        let streamed = reply
-            .headers()
-            .get(CONTENT_TYPE)
-            .is_some_and(|kind| kind == EVENT_STREAM);
-        let (frames, length) = match reply.body().size_hint().exact() {
-            Some(length) if !streamed => (1, Some(length)),
-            _ => (frames, None),
-        };
-        let mut reply = reply.map(|body| cut(body, frames, length.is_some(), abort));
-        if let Some(length) = length {
-            // Promised in full, so the client can tell that it did not come.
-            set(&mut reply, CONTENT_LENGTH, &length.to_string());
-        }
-        reply
-    }
-}
-
-/// The first `frames` of a body, then a reset. With `halve`, each is half of what it was.
-fn cut(body: Body, frames: usize, halve: bool, abort: Abort) -> Body {
-    let frames = stream::unfold(
-        (body, frames, abort),
-        move |(mut body, left, abort)| async move {
-            if left > 0
-                && let Some(Ok(frame)) = body.frame().await
-            {
-                let mut data: Bytes = frame.into_data().unwrap_or_default();
-                if halve {
-                    data.truncate(data.len() / 2);
-                }
-                return Some((Ok(Frame::data(data)), (body, left - 1, abort)));
-            }
-            tokio::time::sleep(LINGER).await;
-            abort.reset_connection().await;
-            None
-        },
-    );
-    StreamBody::new(frames).boxed_unsync()
 }
 
 #[cfg(test)]
@@ -188,6 +154,10 @@ mod tests {
             "503",
             "503=0",
             "reset=3",
+            "cut=0",
+            "error=2",
+            "stall=1",
+            "gzip",
             "reset-before-headers",
             "hang",
         ] {
@@ -197,6 +167,7 @@ mod tests {
             );
         }
         assert_eq!("reset".parse(), Ok(Fault::Reset(3)));
+        assert_eq!("cut".parse(), Ok(Fault::Cut(3)));
     }
 
     #[test]
@@ -208,6 +179,7 @@ mod tests {
             "slow=-1",
             "500=1",
             "hang=1",
+            "gzip=9",
             "429=soon",
             "418",
             "reset=99999999999",

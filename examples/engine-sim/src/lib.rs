@@ -44,12 +44,13 @@ mod reply;
 mod router;
 mod scheduler;
 mod server;
+mod spoil;
 mod state;
 mod template;
 mod tokens;
 
 pub use answer::expected_answer;
-pub use config::{EngineConfig, MetricNames};
+pub use config::{Embeddings, EngineConfig, MetricNames};
 pub use counts::Finished;
 pub use engine::Engine;
 pub use faults::{Fault, UnknownFault};

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
-use engine_sim::{Engine, EngineConfig, KvEncoding, KvEvents, KvHashes, KvReplayForm, MetricNames};
+use engine_sim::{
+    Embeddings, Engine, EngineConfig, KvEncoding, KvEvents, KvHashes, KvReplayForm, MetricNames,
+};
 
 /// Runs a stand-in for an LLM engine until it is killed.
 ///
@@ -60,6 +62,12 @@ struct Args {
     /// Whose names metrics have.
     #[arg(long, value_enum, default_value = "vllm")]
     metrics: MetricNames,
+    /// Length of an embedding, where a request asks for no other.
+    #[arg(long, default_value_t = EngineConfig::default().embedding_dimensions)]
+    embedding_dimensions: usize,
+    /// What an embedding depends on.
+    #[arg(long, value_enum, default_value = "by-input")]
+    embeddings: Embeddings,
     #[command(flatten)]
     kv_events: KvEventArgs,
 }
@@ -129,6 +137,8 @@ fn main() -> io::Result<()> {
         seed: args.seed,
         kv_events: args.kv_events.config(),
         metrics: args.metrics,
+        embedding_dimensions: args.embedding_dimensions,
+        embeddings: args.embeddings,
     };
     let engine = Engine::start(config, args.listen)?;
     let mut out = io::stdout();

@@ -70,6 +70,10 @@ impl ApiError {
         }
     }
 
+    pub(crate) fn internal() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error")
+    }
+
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
@@ -90,7 +94,16 @@ impl ApiError {
 
     /// The response that tells it.
     pub(crate) fn reply(&self, shape: ErrorShape) -> Reply {
-        let body = match shape {
+        let mut reply = json(self.status, &self.body(shape));
+        if let Some(secs) = self.retry_after_secs {
+            set(&mut reply, RETRY_AFTER, &secs.to_string());
+        }
+        reply
+    }
+
+    /// The body of that response.
+    pub(crate) fn body(&self, shape: ErrorShape) -> Value {
+        match shape {
             ErrorShape::OpenAi => json!({"error": {
                 "message": self.message,
                 "type": openai_kind(self.status),
@@ -101,12 +114,7 @@ impl ApiError {
                 "type": anthropic_kind(self.status),
                 "message": self.message,
             }}),
-        };
-        let mut reply = json(self.status, &body);
-        if let Some(secs) = self.retry_after_secs {
-            set(&mut reply, RETRY_AFTER, &secs.to_string());
         }
-        reply
     }
 }
 

@@ -97,20 +97,21 @@ pub(crate) async fn answer(shared: Arc<Shared>, abort: Abort, request: Request<I
         shared.record(record);
     }
 
+    let api = match route {
+        Some(Route::Infer(api)) => Some(api),
+        _ => None,
+    };
     let answered = match fault(&shared, &parts, route) {
         Ok(None) => dispatch(&shared, route, &parts, body).await,
         Ok(Some(fault)) => match fault.strike(&abort).await {
             Ok(()) => dispatch(&shared, route, &parts, body)
                 .await
-                .map(|reply| fault.spoil(reply, abort)),
+                .map(|reply| fault.spoil(api, reply, abort)),
             Err(error) => Err(error),
         },
         Err(error) => Err(error),
     };
-    let shape = match route {
-        Some(Route::Infer(Api::Messages)) => ErrorShape::Anthropic,
-        _ => ErrorShape::OpenAi,
-    };
+    let shape = api.map_or(ErrorShape::OpenAi, Api::error_shape);
     let mut reply = answered.unwrap_or_else(|error| error.reply(shape));
     reply::set(
         &mut reply,

@@ -19,6 +19,10 @@ use crate::scheduler::Scheduler;
 
 /// Requests that are kept to be looked at.
 const RECENT_REQUESTS: usize = 256;
+/// Texts that were embedded and are kept to be looked at.
+const RECENT_INPUTS: usize = 256;
+/// What is kept of one of them, in characters.
+const KEPT_INPUT: usize = 4096;
 /// Requests with a large body that are read at once.
 const LARGE_BODIES: usize = 8;
 /// Under what requests to unknown paths are counted.
@@ -80,6 +84,7 @@ pub struct RecordedRequest {
 struct Ledger {
     served: BTreeMap<String, u64>,
     recent: VecDeque<RecordedRequest>,
+    inputs: VecDeque<String>,
     fault: Option<Fault>,
     occupancy: Occupancy,
 }
@@ -180,6 +185,24 @@ impl Shared {
             ledger.recent.pop_front();
         }
         ledger.recent.push_back(request);
+    }
+
+    /// Keeps the texts that a request has embedded.
+    pub(crate) fn embedded(&self, body: &Value) {
+        let input = body.get("input");
+        let list = input.and_then(Value::as_array).into_iter().flatten();
+        let mut ledger = self.ledger();
+        for text in input.into_iter().chain(list).filter_map(Value::as_str) {
+            if ledger.inputs.len() >= RECENT_INPUTS {
+                ledger.inputs.pop_front();
+            }
+            let text = text.chars().take(KEPT_INPUT).collect();
+            ledger.inputs.push_back(text);
+        }
+    }
+
+    pub(crate) fn embedded_texts(&self) -> Vec<String> {
+        self.ledger().inputs.iter().cloned().collect()
     }
 
     /// An id for a response, which no other response has, of this engine or another.

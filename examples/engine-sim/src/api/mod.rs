@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::config::EngineConfig;
 use crate::generation::{Generation, Usage};
-use crate::reply::{self, ApiError, Body, Reply};
+use crate::reply::{self, ApiError, Body, ErrorShape, Reply};
 use crate::scheduler::Finish;
 use crate::state::Shared;
 use crate::tokens::Prompt;
@@ -49,6 +49,14 @@ impl Api {
             "/v1/messages" => Self::Messages,
             _ => return None,
         })
+    }
+
+    /// In whose words it tells an error.
+    pub(crate) fn error_shape(self) -> ErrorShape {
+        match self {
+            Self::Messages => ErrorShape::Anthropic,
+            Self::Chat | Self::Completions | Self::Responses => ErrorShape::OpenAi,
+        }
     }
 }
 
@@ -213,6 +221,26 @@ impl Events {
     fn done(&mut self) {
         self.0.push_str("data: [DONE]\n\n");
     }
+}
+
+/// The event by which a stream of an API tells an internal error.
+pub(crate) fn error_event(api: Option<Api>) -> String {
+    let mut events = Events::default();
+    let error = ApiError::internal();
+    match api {
+        Some(Api::Messages) => events.typed(&error.body(ErrorShape::Anthropic)),
+        Some(Api::Responses) => {
+            let error = error.body(ErrorShape::OpenAi);
+            events.typed(&json!({
+                "type": "error",
+                "code": "server_error",
+                "message": error["error"]["message"],
+                "param": null,
+            }));
+        }
+        Some(Api::Chat | Api::Completions) | None => events.data(&error.body(ErrorShape::OpenAi)),
+    }
+    events.0
 }
 
 /// A stream of events: one frame for each token, and one for the end.

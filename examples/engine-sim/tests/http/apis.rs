@@ -4,7 +4,7 @@ use engine_sim::expected_answer;
 use serde_json::{Value, json};
 
 use super::client::{Answered, fast, get, post, start};
-use engine_sim::EngineConfig;
+use engine_sim::{Embeddings, EngineConfig};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -307,6 +307,25 @@ async fn embeddings_depend_on_the_input_alone() {
     assert_eq!(vector(0), vector(2));
     assert_ne!(vector(0), vector(1));
     assert_eq!(vector(0).as_array().map(Vec::len), Some(8));
+    assert_eq!(engine.embedded_texts(), ["one", "two", "one"]);
+    let shorter = json!({"model": "m", "input": "one", "dimensions": 3});
+    let answer = post(&engine, "/v1/embeddings", &shorter).await.json();
+    let vector = &answer["data"][0]["embedding"];
+    assert_eq!(vector.as_array().map(Vec::len), Some(3));
+}
+
+#[tokio::test]
+async fn embeddings_can_all_be_equal() {
+    let engine = start(EngineConfig {
+        embeddings: Embeddings::Equal,
+        embedding_dimensions: 16,
+        ..EngineConfig::default()
+    });
+    let body = json!({"model": "m", "input": ["one", "two"]});
+    let answer = post(&engine, "/v1/embeddings", &body).await.json();
+    let vector = |index: usize| &answer["data"][index]["embedding"];
+    assert_eq!(vector(0), vector(1));
+    assert_eq!(vector(0).as_array().map(Vec::len), Some(16));
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use engine_sim::{Engine, Fault};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -76,6 +77,81 @@ async fn a_reset_cuts_a_whole_answer_short_of_its_length() {
         .expect("a length");
     assert!(answer.cut);
     assert!(!answer.body.is_empty() && answer.body.len() < promised);
+}
+
+#[tokio::test]
+async fn a_cut_answer_looks_whole_to_http() {
+    let engine = fast();
+    let answer = post_with(&engine, CHAT, Some("cut=2"), &chat(true)).await;
+    assert!(!answer.cut && !answer.body.contains("[DONE]"));
+    assert_eq!(answer.data().len(), 3);
+    let answer = post_with(&engine, CHAT, Some("cut"), &chat(false)).await;
+    assert_eq!((answer.status.as_u16(), answer.cut), (200, false));
+    assert!(serde_json::from_str::<Value>(&answer.body).is_err());
+    assert!(answer.body.starts_with("{\""));
+}
+
+#[tokio::test]
+async fn a_stalled_answer_begins_and_never_ends() {
+    let engine = fast();
+    // The last event of a stream has come, or half of another answer.
+    for (stream, sign) in [(true, "data: [DONE]\n\n"), (false, "{\"")] {
+        let request = request_h1("POST", CHAT, Some("stall=99"), chat(stream).to_string());
+        let response = send(engine.addr(), request).await.expect("a response");
+        let mut body = response.into_body();
+        let mut text = String::new();
+        while !text.contains(sign) {
+            let frame = body.frame().await.expect("more").expect("no reset");
+            text += str::from_utf8(frame.data_ref().expect("data")).expect("text");
+        }
+        let more = tokio::time::timeout(Duration::from_millis(100), body.frame()).await;
+        assert!(more.is_err());
+    }
+}
+
+#[tokio::test]
+async fn an_error_comes_in_the_middle_of_a_stream_that_ends_well() {
+    let engine = fast();
+    let answers = [
+        (CHAT, "", "data: [DONE]"),
+        ("/v1/messages", "error", "event: message_stop"),
+        ("/v1/responses", "error", "event: response.completed"),
+    ];
+    for (path, event, end) in answers {
+        let body = |stream| {
+            let mut body = chat(stream);
+            body["input"] = json!("a");
+            body
+        };
+        let answer = post_with(&engine, path, Some("error=2"), &body(true)).await;
+        assert_eq!((answer.status.as_u16(), answer.cut), (200, false));
+        let errors = answer
+            .events()
+            .into_iter()
+            .filter(|(name, data)| name == event && data.contains("Internal server error"));
+        assert_eq!(errors.count(), 1, "{}", answer.body);
+        assert!(answer.body.contains(end), "{}", answer.body);
+        let whole = post_with(&engine, path, Some("error"), &body(false)).await;
+        assert_eq!(whole.status, 200);
+        assert!(whole.json()["error"].is_object());
+    }
+}
+
+#[tokio::test]
+async fn a_compressed_answer_says_so() {
+    use std::io::Read;
+    let engine = fast();
+    for stream in [false, true] {
+        let request = request_h1("POST", CHAT, Some("gzip"), chat(stream).to_string());
+        let response = send(engine.addr(), request).await.expect("a response");
+        assert_eq!(response.headers()["content-encoding"], "gzip");
+        let zipped = response.into_body().collect().await.expect("all of it");
+        let zipped = zipped.to_bytes();
+        let mut text = String::new();
+        let mut decoder = flate2::read::GzDecoder::new(&*zipped);
+        decoder.read_to_string(&mut text).expect("text");
+        assert!(text.contains("assistant"), "{text}");
+    }
 }
 
 #[tokio::test]
