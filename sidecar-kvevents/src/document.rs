@@ -52,6 +52,53 @@ pub fn read_envoy(path: &Path) -> Result<Config, Unusable> {
     }
 }
 
+/// What is odd about a configuration in a file of Envoy's, though it is accepted: that Envoy cannot
+/// get to the sidecar, as far as the file tells.
+pub fn doubts(path: &Path, config: &Config) -> Result<Vec<String>, Unusable> {
+    let document = parse(path, &path.display().to_string())?;
+    let Some(sidecar) = &config.sidecar else {
+        return Ok(Vec::new());
+    };
+    let (name, listen) = (&sidecar.cluster, sidecar.listen.to_string());
+    let clusters = document.pointer("/static_resources/clusters");
+    let mut clusters = clusters.and_then(Value::as_array).into_iter().flatten();
+    let Some(cluster) = clusters.find(|cluster| cluster["name"] == **name) else {
+        let what = "nothing reaches the sidecar, unless Envoy gets it from elsewhere";
+        return Ok(vec![format!(
+            "sidecar.cluster: no cluster {name:?} in this file; {what}"
+        )]);
+    };
+    let mut leads_to = Vec::new();
+    addresses(cluster, &mut leads_to);
+    if leads_to.is_empty() || leads_to.contains(&listen) {
+        return Ok(Vec::new());
+    }
+    let leads_to = leads_to.join(", ");
+    Ok(vec![format!(
+        "sidecar.listen: {listen}, but the cluster {name:?} leads to {leads_to}"
+    )])
+}
+
+/// All addresses in a cluster, as `sidecar.listen` has them.
+fn addresses(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Array(list) => list.iter().for_each(|value| addresses(value, found)),
+        Value::Object(fields) => {
+            if let Some(path) = value.pointer("/pipe/path").and_then(Value::as_str) {
+                found.push(format!("unix://{path}"));
+            }
+            if let Some(socket) = fields.get("socket_address")
+                && let (Some(host), Some(port)) =
+                    (socket["address"].as_str(), socket["port_value"].as_u64())
+            {
+                found.push(format!("{host}:{port}"));
+            }
+            fields.values().for_each(|value| addresses(value, found));
+        }
+        _ => {}
+    }
+}
+
 fn parse(path: &Path, name: &str) -> Result<Value, Unusable> {
     let text =
         std::fs::read_to_string(path).map_err(|error| Unusable::File(name.to_owned(), error))?;
@@ -186,7 +233,37 @@ routes: [{ name: chat, targets: [a] }]
             let path = Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join("../envoy")
                 .join(name);
-            read_envoy(&path).unwrap();
+            let config = read_envoy(&path).unwrap();
+            assert_eq!(doubts(&path, &config).unwrap(), [""; 0]);
         }
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_lead_to_the_sidecar_is_doubtful() {
+        let document = |listen: &str, cluster: &str| {
+            let ours: Value = serde_saphyr::from_str(OURS).unwrap();
+            let mut document = serde_json::json!({"static_resources": {
+                "filter": {"configuration": {"value": ours}},
+                "clusters": [{"name": cluster, "endpoints": [
+                    {"address": {"pipe": {"path": "/run/a.sock"}}},
+                ]}],
+            }});
+            document["static_resources"]["filter"]["configuration"]["value"]["sidecar"]["listen"] =
+                listen.into();
+            let (_dir, path) = written("envoy.json", &document.to_string());
+            doubts(&path, &read_envoy(&path).unwrap()).unwrap()
+        };
+        let well = document("unix:///run/a.sock", "rolter_sidecar");
+        assert_eq!(well, [""; 0]);
+        let [misspelt] = &document("unix:///run/a.sock", "rolter_sidcar")[..] else {
+            panic!("one doubt")
+        };
+        assert!(misspelt.starts_with("sidecar.cluster: no cluster \"rolter_sidecar\""));
+        let [elsewhere] = &document("127.0.0.1:9463", "rolter_sidecar")[..] else {
+            panic!("one doubt")
+        };
+        let expected = "sidecar.listen: 127.0.0.1:9463, but the cluster \"rolter_sidecar\" leads to \
+                        unix:///run/a.sock";
+        assert_eq!(elsewhere, expected);
     }
 }

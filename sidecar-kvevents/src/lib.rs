@@ -9,8 +9,10 @@
 //! | [`subscriber`] | one event stream, followed |
 //! | [`poll`] | what engines and `LMCache` controllers are asked now and then |
 //! | [`state`] | what is known, and waking whoever waits for news |
+//! | [`cache`] | the response cache: looking for answers, and storing them |
 //! | [`http`] | what Envoy and whoever collects metrics can ask |
 //! | [`metrics`] | what operators see |
+//! | [`secrets`] | keys and passwords, out of the environment |
 //! | [`document`] | the configuration, from a file of its own or from Envoy's |
 //! | [`run`] | all of that together, until it is to stop |
 //! | [`capture`], [`explain`] | tools for the command line |
@@ -25,6 +27,7 @@
     )
 )]
 
+pub mod cache;
 pub mod capture;
 pub mod document;
 pub mod explain;
@@ -32,6 +35,7 @@ pub mod http;
 pub mod metrics;
 pub mod poll;
 pub mod run;
+pub mod secrets;
 pub mod state;
 pub mod subscriber;
 pub mod zmtp;

@@ -2,7 +2,9 @@
 
 use clap::{Args, Parser, Subcommand};
 use rolter_core::config::Config;
-use rolter_sidecar::{capture, document, explain, run::Sidecar};
+use rolter_core::hex::from_hex;
+use rolter_sidecar::explain::{self, Place};
+use rolter_sidecar::{capture, document, run::Sidecar};
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -39,18 +41,30 @@ enum Command {
         /// The recording: a JSON object a line.
         capture: PathBuf,
     },
-    /// Tells what the filter reads from a request.
+    /// Tells what the filter reads from a request, under which keys its answer is cached, and why
+    /// not.
     Explain {
         /// The request's body.
         request: PathBuf,
         /// The path that it is sent to.
         #[arg(long)]
         path: String,
+        #[command(flatten)]
+        source: Source,
+        /// The route that it takes.
+        #[arg(long, value_name = "NAME")]
+        route: Option<String>,
+        /// SHA-256 of its caller's key without `Bearer`: `printf %s "$KEY" | sha256sum | cut -d" " -f1`.
+        #[arg(long, value_name = "HEX", value_parser = read_hash)]
+        key_hash: Option<[u8; 32]>,
+        /// A header of it that keys depend on, as in `anthropic-version: 2023-06-01`.
+        #[arg(long, value_name = "NAME:VALUE")]
+        header: Vec<explain::Header>,
     },
 }
 
 #[derive(Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 struct Source {
     /// A file with the configuration: .yaml, .toml or .json.
     #[arg(long, value_name = "FILE")]
@@ -61,12 +75,17 @@ struct Source {
 }
 
 impl Source {
-    fn read(&self) -> Result<Config, Box<dyn Error>> {
-        match (&self.config, &self.envoy_config) {
-            (Some(path), _) => Ok(document::read(path)?),
-            (None, Some(path)) => Ok(document::read_envoy(path)?),
-            (None, None) => Err("write --config FILE or --envoy-config FILE".into()),
-        }
+    fn read(&self) -> Result<Option<Config>, Box<dyn Error>> {
+        Ok(match (&self.config, &self.envoy_config) {
+            (Some(path), _) => Some(document::read(path)?),
+            (None, Some(path)) => Some(document::read_envoy(path)?),
+            (None, None) => None,
+        })
+    }
+
+    fn require(&self) -> Result<Config, Box<dyn Error>> {
+        self.read()?
+            .ok_or_else(|| "write --config FILE or --envoy-config FILE".into())
     }
 }
 
@@ -91,19 +110,15 @@ fn main() -> ExitCode {
 
 fn execute(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
     match command {
-        Command::Run(source) => run(source.read()?)?,
+        Command::Run(source) => run(source.require()?)?,
         Command::Check(source) => {
-            let config = source.read()?;
-            println!(
-                "ok: {} providers, {} routes{}",
-                config.providers.len(),
-                config.routes.len(),
-                if config.sidecar.is_some() {
-                    ""
-                } else {
-                    ", no sidecar"
+            let config = source.require()?;
+            println!("ok: {}", summary(&config));
+            if let Some(path) = &source.envoy_config {
+                for doubt in document::doubts(path, &config)? {
+                    println!("but {doubt}");
                 }
-            );
+            }
         }
         Command::Replay { capture } => {
             let file =
@@ -115,13 +130,56 @@ fn execute(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
                 return Ok(ExitCode::FAILURE);
             }
         }
-        Command::Explain { request, path } => {
+        Command::Explain {
+            request,
+            path,
+            source,
+            route,
+            key_hash,
+            header,
+        } => {
             let body =
                 fs::read(request).map_err(|error| format!("{}: {error}", request.display()))?;
-            print!("{}", explain::explain(path, &body));
+            let request = explain::Request {
+                path,
+                body: &body,
+                caller: *key_hash,
+                headers: header,
+            };
+            let config = source.read()?;
+            let place = match (&config, route) {
+                (Some(config), route) => Place::of(config, route.as_deref())?,
+                (None, Some(_)) => {
+                    return Err("--route is of no use without a configuration".into());
+                }
+                (None, None) => Place::UNKNOWN,
+            };
+            print!("{}", explain::explain(&request, &place));
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a configuration comes to.
+fn summary(config: &Config) -> String {
+    let (providers, routes) = (config.providers.len(), config.routes.len());
+    let with_cache = config.routes.iter().filter(|route| route.cache.is_some());
+    let cache = match &config.cache {
+        None => "none with a cache".to_owned(),
+        Some(cache) => {
+            let place = cache.redis.as_ref().map_or("memory", |_| "Redis");
+            format!("{} with a cache in {place}", with_cache.count())
+        }
+    };
+    let sidecar = match config.sidecar {
+        Some(_) => "",
+        None => ", no sidecar",
+    };
+    format!("{providers} providers, {routes} routes, {cache}{sidecar}")
+}
+
+fn read_hash(text: &str) -> Result<[u8; 32], &'static str> {
+    from_hex(text).ok_or("write the 64 hex digits of a SHA-256")
 }
 
 /// What blocks a thread, as a look-up of a name can, has so long to end.
@@ -147,8 +205,13 @@ async fn serve(config: Config) -> Result<(), Box<dyn Error>> {
         tracing::info!("stopping");
         stopping.cancel();
     });
+    let summary = summary(&config);
+    let listen = config.sidecar.as_ref().map(|sidecar| &sidecar.listen);
+    let listen = listen.map(ToString::to_string).unwrap_or_default();
     let sidecar = Sidecar::bind(config).await?;
-    tracing::info!(address = ?sidecar.address(), metrics = ?sidecar.metrics_address(), "listening");
+    let metrics = sidecar.metrics_address();
+    let metrics = metrics.map(tracing::field::display);
+    tracing::info!(listen, metrics, summary, "listening");
     sidecar.run(stop).await;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The sidecar as a whole: everything that the configuration asks for, until it is to stop.
 
 use crate::http::{self, App, Bound};
+use crate::secrets::Secrets;
 use crate::state::State;
 use crate::{poll, subscriber};
 use rolter_core::config::{Config, Listen};
@@ -33,6 +34,8 @@ impl Sidecar {
                 "the configuration has no `sidecar`; write one, as in sidecar: { cluster: rolter_sidecar }",
             ));
         };
+        let secrets = Secrets::read(&config, |name| std::env::var(name).ok());
+        let secrets = Arc::new(secrets.map_err(io::Error::other)?);
         let for_envoy = bind("sidecar.listen", &sidecar.listen).await?;
         let for_operators = match sidecar.metrics_listen {
             Some(address) => Some(bind("sidecar.metrics_listen", &Listen::Tcp(address)).await?),
@@ -41,7 +44,7 @@ impl Sidecar {
         let client = poll::client().map_err(io::Error::other)?;
         let state = Arc::new(State::new(&config));
         Ok(Self {
-            app: Arc::new(App::new(state, config, client)),
+            app: Arc::new(App::new(state, config, client, secrets)),
             for_envoy,
             for_operators,
         })
@@ -118,8 +121,15 @@ impl Sidecar {
                     replica += 1;
                 }
             }
-            if provider.api_base.is_some() {
-                watching.spawn(poll::watch_engine(Arc::clone(state), client.clone(), place));
+            // Who only makes embeddings is no engine of ours, and may charge for questions.
+            let is_target = state
+                .targets()
+                .get(place)
+                .is_some_and(|target| target.is_routed);
+            if provider.api_base.is_some() && is_target {
+                let secrets = Arc::clone(&self.app.secrets);
+                let watch = poll::watch_engine(Arc::clone(state), client.clone(), secrets, place);
+                watching.spawn(watch);
             }
             if let Some(lmcache) = provider.lmcache.clone() {
                 let state = Arc::clone(state);
@@ -131,13 +141,14 @@ impl Sidecar {
 
 async fn bind(key: &str, listen: &Listen) -> io::Result<Bound> {
     Bound::bind(listen).await.map_err(|error| {
-        let place = match listen {
-            Listen::Unix(path) => path.clone(),
-            Listen::Tcp(address) => address.to_string(),
+        let hint = match error.kind() {
+            io::ErrorKind::NotFound => "; make its directory first",
+            io::ErrorKind::AddrInUse => "; is there another sidecar?",
+            _ => "",
         };
         io::Error::new(
             error.kind(),
-            format!("{key}: cannot listen on {place}: {error}"),
+            format!("{key}: cannot listen on {listen}: {error}{hint}"),
         )
     })
 }

@@ -13,6 +13,7 @@ use rolter_core::kv::index::Index;
 use rolter_core::kv::mirror::REPORT_STALE_MILLIS;
 use rolter_core::kv::stream;
 use rolter_core::time::Millis;
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::watch;
@@ -59,6 +60,8 @@ pub struct Target {
     pub name: String,
     /// Where its API is.
     pub api_base: Option<String>,
+    /// Whether some route has it as a target.
+    pub is_routed: bool,
     /// What has happened.
     pub counts: TargetCounts,
     seen: Mutex<Seen>,
@@ -125,11 +128,16 @@ impl State {
                 });
             }
         }
+        let routed = config.routes.iter().flat_map(|route| &route.groups);
+        let routed: BTreeSet<usize> = routed.flat_map(|group| &group.targets).copied().collect();
+        let targets = config.providers.iter().enumerate();
+        let targets =
+            targets.map(|(place, provider)| Target::new(provider, routed.contains(&place)));
         Self {
             began: Instant::now(),
             index: Mutex::new(index),
             replicas,
-            targets: config.providers.iter().map(Target::new).collect(),
+            targets: targets.collect(),
             news: watch::channel(()).0,
         }
     }
@@ -208,7 +216,7 @@ impl State {
         let replicas = replicas.collect();
         let seed = index.seed().0;
         drop(index);
-        let targets = self.targets.iter();
+        let targets = self.targets.iter().filter(|target| target.is_routed);
         let targets = targets.map(|target| target_state(target, &lock(&target.seen), now));
         Page {
             cursor: changes.cursor.to_string(),
@@ -256,8 +264,9 @@ impl Seen {
 }
 
 impl Target {
-    fn new(provider: &Provider) -> Self {
+    fn new(provider: &Provider, is_routed: bool) -> Self {
         Self {
+            is_routed,
             name: provider.name.clone(),
             api_base: provider.api_base.clone(),
             counts: TargetCounts::default(),

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// Connections at once: more than requests of all kinds, as each has one at a time.
-const MAX_CONNECTIONS: usize = 1024;
+const MAX_CONNECTIONS: usize = 2048;
 /// What a connection may take until the next request has begun. Envoy opens another where it needs one.
 const HEADER_TIMEOUT: Duration = Duration::from_mins(1);
 /// What is buffered of a request, so also the most that its headers have.

@@ -3,17 +3,20 @@
 //! Invariant: connections, and requests of each kind, are bounded in number, size and time, so that
 //! whoever asks too much of one kind is refused and the others go on.
 
+mod cache;
 mod feed;
 mod listen;
 mod tokenize;
 
 pub use listen::{Bound, serve};
 
+use crate::cache::Cache;
 use crate::metrics::{self, HttpCounts};
+use crate::secrets::Secrets;
 use crate::state::State;
 use axum::Router;
 use axum::extract::{self, DefaultBodyLimit, Request};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -21,11 +24,21 @@ use rolter_core::config::Config;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 /// Readers of the feed at once. One worker of each Envoy reads it for all.
 const MAX_READERS: usize = 64;
 /// Prompts that wait for their tokens at once.
 const MAX_PROMPTS: usize = 512;
+/// Requests that answers are looked for at once.
+const MAX_LOOKUPS: usize = 1024;
+/// KiB of answers that are being stored at once, each of which is there up to three times: as it came,
+/// as it is stored, and on its way. Their number is bounded by that of connections.
+const MAX_STORED_KIB: usize = 64 << 10;
+/// KiB of requests that answers are looked for at once.
+const MAX_ASKED_KIB: usize = 256 << 10;
+/// How long answers wait for room. No request waits for that.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 /// Operators' requests at once.
 const MAX_OPERATORS: usize = 16;
 /// The longest that any of them takes.
@@ -39,15 +52,26 @@ pub struct App {
     pub config: Config,
     /// Who asks engines.
     pub client: reqwest::Client,
+    /// What authorizes there.
+    pub secrets: Arc<Secrets>,
+    /// The response cache, if any route has one.
+    pub cache: Option<Arc<Cache>>,
     /// What has happened.
     pub counts: HttpCounts,
 }
 
 impl App {
     /// Answers from these.
-    pub fn new(state: Arc<State>, config: Config, client: reqwest::Client) -> Self {
+    pub fn new(
+        state: Arc<State>,
+        config: Config,
+        client: reqwest::Client,
+        secrets: Arc<Secrets>,
+    ) -> Self {
         Self {
+            cache: Cache::new(&config, &secrets, client.clone()).map(Arc::new),
             state,
+            secrets,
             config,
             client,
             counts: HttpCounts::default(),
@@ -61,8 +85,28 @@ pub fn for_envoy(app: &Arc<App>) -> Router {
     let tokenize = Router::new()
         .route("/v1/tokenize", post(tokenize::tokenize))
         .layer(DefaultBodyLimit::max(app.config.max_request_bytes));
-    bounded(feed, MAX_READERS)
-        .merge(bounded(tokenize, MAX_PROMPTS))
+    let room = |kib, longest, patience| Room {
+        app: Arc::clone(app),
+        kib: Arc::new(Semaphore::new(kib)),
+        longest,
+        patience,
+    };
+    let longest = app.config.max_request_bytes;
+    let asked = room(MAX_ASKED_KIB, longest, Duration::ZERO);
+    let lookups = Router::new()
+        .route("/v1/cache/lookup", post(cache::look_up))
+        .layer(DefaultBodyLimit::max(longest))
+        .layer(from_fn_with_state(asked, with_room));
+    let longest = app.cache.as_deref().map_or(0, Cache::max_entry_bytes);
+    let answered = room(MAX_STORED_KIB, longest, ROOM_TIMEOUT);
+    let stores = Router::new()
+        .route("/v1/cache/entries", post(cache::store))
+        .layer(DefaultBodyLimit::max(longest))
+        .layer(from_fn_with_state(answered, with_room));
+    bounded(app, feed, MAX_READERS)
+        .merge(bounded(app, tokenize, MAX_PROMPTS))
+        .merge(bounded(app, lookups, MAX_LOOKUPS))
+        .merge(stores)
         .with_state(Arc::clone(app))
         .merge(for_operators(app))
 }
@@ -73,7 +117,7 @@ pub fn for_operators(app: &Arc<App>) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(exposition));
-    bounded(router, MAX_OPERATORS).with_state(Arc::clone(app))
+    bounded(app, router, MAX_OPERATORS).with_state(Arc::clone(app))
 }
 
 /// Ready as soon as it is there: a target of which nothing is known is a neutral one.
@@ -91,29 +135,69 @@ async fn ready(extract::State(app): extract::State<Arc<App>>) -> String {
 
 async fn exposition(extract::State(app): extract::State<Arc<App>>) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let text = metrics::render(&app.state, &app.counts);
+    let text = metrics::render(&app.state, &app.counts, app.cache.as_deref());
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
+/// Room for bodies, by what they announce.
+#[derive(Clone)]
+struct Room {
+    app: Arc<App>,
+    kib: Arc<Semaphore>,
+    /// What one takes that announces nothing; far less than there is.
+    longest: usize,
+    /// How long one waits for room.
+    patience: Duration,
+}
+
+impl Room {
+    /// Of a body with these headers, its request included.
+    fn of(&self, headers: &HeaderMap) -> u32 {
+        let length = headers.get(header::CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let bytes = length.unwrap_or(self.longest).min(self.longest);
+        u32::try_from(1 + bytes / 1024).unwrap_or(u32::MAX)
+    }
+}
+
+/// Waits for room before it reads a body.
+async fn with_room(
+    extract::State(room): extract::State<Room>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let kib = room.kib.acquire_many(room.of(request.headers()));
+    let Ok(Ok(_room)) = timeout(room.patience, kib).await else {
+        return too_many(&room.app);
+    };
+    in_time(next.run(request)).await
+}
+
 /// With so many requests at once at most.
-fn bounded(router: Router<Arc<App>>, places: usize) -> Router<Arc<App>> {
-    router.layer(from_fn_with_state(Arc::new(Semaphore::new(places)), bound))
+fn bounded(app: &Arc<App>, router: Router<Arc<App>>, places: usize) -> Router<Arc<App>> {
+    let bounds = (Arc::clone(app), Arc::new(Semaphore::new(places)));
+    router.layer(from_fn_with_state(bounds, bound))
 }
 
 async fn bound(
-    extract::State(places): extract::State<Arc<Semaphore>>,
+    extract::State((app, places)): extract::State<(Arc<App>, Arc<Semaphore>)>,
     request: Request,
     next: Next,
 ) -> Response {
     let Ok(_place) = places.try_acquire() else {
-        return (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "too many requests at once\n",
-        )
-            .into_response();
+        return too_many(&app);
     };
-    match tokio::time::timeout(TIMEOUT, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => (StatusCode::REQUEST_TIMEOUT, "it took too long\n").into_response(),
-    }
+    in_time(next.run(request)).await
+}
+
+fn too_many(app: &App) -> Response {
+    metrics::add(&app.counts.refused, 1);
+    let what = "too many requests at once\n";
+    (StatusCode::SERVICE_UNAVAILABLE, what).into_response()
+}
+
+async fn in_time(response: impl Future<Output = Response>) -> Response {
+    let too_long = || (StatusCode::REQUEST_TIMEOUT, "it took too long\n").into_response();
+    let response = timeout(TIMEOUT, response).await;
+    response.unwrap_or_else(|_| too_long())
 }

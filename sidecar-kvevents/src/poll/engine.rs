@@ -1,7 +1,8 @@
 //! How an engine is: its health, its load, its adapters.
 
-use super::{Failure, exposition, get};
+use super::{Failure, ask_briefly, exposition};
 use crate::metrics::add;
+use crate::secrets::Secrets;
 use crate::state::{Load, State, Target};
 use reqwest::Client;
 use rolter_core::time::Millis;
@@ -19,13 +20,34 @@ const MAX_METRICS_BYTES: usize = 4 << 20;
 const MAX_MODELS_BYTES: usize = 1 << 20;
 const MAX_ADAPTERS: usize = 1024;
 
+/// Where an engine's API is, and who asks.
+struct Api<'a> {
+    client: Client,
+    secrets: Arc<Secrets>,
+    place: usize,
+    base: &'a str,
+}
+
+impl Api<'_> {
+    async fn get(&self, path: &str, max_bytes: usize) -> Result<Vec<u8>, Failure> {
+        let request = self.client.get(format!("{}{path}", self.base));
+        ask_briefly(self.secrets.authorize(self.place, request), max_bytes).await
+    }
+}
+
 /// Asks for as long as it is polled.
-pub async fn watch(state: Arc<State>, client: Client, place: usize) {
+pub async fn watch(state: Arc<State>, client: Client, secrets: Arc<Secrets>, place: usize) {
     let Some(target) = state.targets().get(place) else {
         return;
     };
     let Some(base) = target.api_base.as_deref() else {
         return;
+    };
+    let api = Api {
+        client,
+        secrets,
+        place,
+        base,
     };
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -33,25 +55,19 @@ pub async fn watch(state: Arc<State>, client: Client, place: usize) {
     for round in 0_u32.. {
         ticks.tick().await;
         tokio::join!(
-            health(&state, &client, target, base, &mut last),
-            load(&state, &client, target, base),
+            health(&state, &api, target, &mut last),
+            load(&state, &api, target),
             async {
                 if round % MODELS_EVERY == 0 {
-                    adapters(&state, &client, target, base).await;
+                    adapters(&state, &api, target).await;
                 }
             },
         );
     }
 }
 
-async fn health(
-    state: &State,
-    client: &Client,
-    target: &Target,
-    base: &str,
-    last: &mut Option<bool>,
-) {
-    let answer = get(client, &format!("{base}/health"), MAX_HEALTH_BYTES).await;
+async fn health(state: &State, api: &Api<'_>, target: &Target, last: &mut Option<bool>) {
+    let answer = api.get("/health", MAX_HEALTH_BYTES).await;
     let healthy = match &answer {
         Ok(_) => Some(true),
         Err(failure) => {
@@ -75,8 +91,8 @@ fn is_ill(failure: &Failure) -> bool {
     matches!(failure, Failure::Status(status) if status.is_server_error())
 }
 
-async fn load(state: &State, client: &Client, target: &Target, base: &str) {
-    let body = get(client, &format!("{base}/metrics"), MAX_METRICS_BYTES).await;
+async fn load(state: &State, api: &Api<'_>, target: &Target) {
+    let body = api.get("/metrics", MAX_METRICS_BYTES).await;
     let now = state.now();
     match body.and_then(|body| read_load(&body, now)) {
         Ok(load) => state.note_target(target, |seen| seen.load = Some(load)),
@@ -118,8 +134,8 @@ struct Model {
     parent: Option<String>,
 }
 
-async fn adapters(state: &State, client: &Client, target: &Target, base: &str) {
-    let body = get(client, &format!("{base}/v1/models"), MAX_MODELS_BYTES).await;
+async fn adapters(state: &State, api: &Api<'_>, target: &Target) {
+    let body = api.get("/v1/models", MAX_MODELS_BYTES).await;
     match body.and_then(|body| read_adapters(&body)) {
         Ok(adapters) => state.note_target(target, |seen| seen.adapters = adapters),
         Err(failure) => {

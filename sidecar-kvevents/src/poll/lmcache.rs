@@ -1,6 +1,6 @@
 //! How full an `LMCache` is, as its controller says.
 
-use super::{Failure, get};
+use super::{Failure, ask_briefly};
 use crate::metrics::add;
 use crate::state::{LmCache, State};
 use reqwest::Client;
@@ -27,7 +27,7 @@ pub async fn watch(state: Arc<State>, client: Client, settings: config::LmCache,
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let answer = get(&client, &settings.endpoint, MAX_BYTES).await;
+        let answer = ask_briefly(client.get(&settings.endpoint), MAX_BYTES).await;
         let cache = match answer.and_then(|body| read(&body)) {
             Ok(answer) => Some(LmCache {
                 occupancy: answer.occupancy.clamp(0.0, 1.0),

@@ -80,6 +80,10 @@ pub(crate) async fn ask(
     Ok(body)
 }
 
-async fn get(client: &Client, url: &str, max_bytes: usize) -> Result<Vec<u8>, Failure> {
-    ask(client.get(url), TIMEOUT, max_bytes).await
+/// The same, where it is given the usual time.
+async fn ask_briefly(
+    request: reqwest::RequestBuilder,
+    max_bytes: usize,
+) -> Result<Vec<u8>, Failure> {
+    ask(request, TIMEOUT, max_bytes).await
 }

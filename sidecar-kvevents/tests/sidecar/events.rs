@@ -41,7 +41,7 @@ async fn a_publisher_that_starts_later_is_found() {
     let (port, replay_port) = (free_port(), free_port());
     let sidecar = sidecar(&[events(port, replay_port)]).await;
     let failed = || {
-        let metrics = rolter_sidecar::metrics::render(&sidecar.state, &HttpCounts::default());
+        let metrics = rolter_sidecar::metrics::render(&sidecar.state, &HttpCounts::default(), None);
         metrics.lines().any(|line| {
             line.starts_with("rolter_sidecar_kv_stream_failures_total") && !line.ends_with(" 0")
         })
@@ -205,7 +205,7 @@ async fn batches_of_another_rank_count_and_are_counted() {
     publisher.publish(3);
     let sidecar = sidecar(&[events(publisher.port, publisher.replay_port)]).await;
     sidecar.knows(5).await;
-    let metrics = rolter_sidecar::metrics::render(&sidecar.state, &HttpCounts::default());
+    let metrics = rolter_sidecar::metrics::render(&sidecar.state, &HttpCounts::default(), None);
     let counted = r#"rolter_sidecar_kv_other_rank_batches_total{provider="e0",rank="0"} 3"#;
     assert!(metrics.contains(counted), "{metrics}");
     sidecar.stop().await;

@@ -304,7 +304,7 @@ async fn a_reader_that_waits_does_not_hold_up_the_end() {
     let url = sidecar.url(&format!("/v1/feed?cursor={cursor}&wait_ms=30000"));
     let reader = tokio::spawn(async move { get(&url).await.status() });
     let readers = || {
-        let text = rolter_sidecar::metrics::render(&sidecar.state, &sidecar.app.counts);
+        let text = rolter_sidecar::metrics::render(&sidecar.state, &sidecar.app.counts, None);
         text.contains("rolter_sidecar_feed_readers 1")
     };
     eventually(readers, |waits| *waits, "a reader").await;

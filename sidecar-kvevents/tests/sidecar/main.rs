@@ -1,8 +1,16 @@
-//! The sidecar against real peers: publishers on libzmq, engines, sockets that break.
+//! The sidecar against real peers: publishers on libzmq, engines, Redis, sockets that break.
 
+mod cache;
+mod cache_embedder;
+mod cache_failures;
+mod cache_semantic;
+mod cache_servers;
+mod cached;
 mod docs;
+mod embedder;
 mod events;
 mod http;
 mod proxy;
 mod publisher;
+mod redis_server;
 mod support;

@@ -39,7 +39,12 @@ pub(crate) async fn sidecar(providers: &[Value]) -> Running {
         "providers": providers,
         "routes": [{"name": "chat", "targets": targets}],
     });
-    let sidecar = Sidecar::bind(Config::read(&document).unwrap())
+    sidecar_of(&document).await
+}
+
+/// With this configuration.
+pub(crate) async fn sidecar_of(document: &Value) -> Running {
+    let sidecar = Sidecar::bind(Config::read(document).unwrap())
         .await
         .unwrap();
     let stop = CancellationToken::new();
