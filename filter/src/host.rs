@@ -19,6 +19,24 @@ pub(crate) fn request_header(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok()?
 }
 
+/// Some request headers, in the phases of the request. What comes several times is one list, as RFC
+/// 9110 has it; Envoy itself would tell of the first alone.
+pub(crate) fn request_headers<const N: usize>(names: [&str; N]) -> [Option<Vec<u8>>; N] {
+    let mut values = names.map(|_| None::<Vec<u8>>);
+    // The SDK wants names to be UTF-8, and Envoy takes no others.
+    let all = hostcalls::get_map_bytes(MapType::HttpRequestHeaders).unwrap_or_default();
+    for (name, value) in all {
+        let known = names.iter().zip(&mut values);
+        for (_, known) in known.filter(|(known, _)| **known == name) {
+            match known {
+                Some(list) => list.extend([&b","[..], &value].concat()),
+                None => *known = Some(value.clone()),
+            }
+        }
+    }
+    values
+}
+
 /// Sets a request header, until the request has been sent on.
 pub(crate) fn set_request_header(name: &str, value: &str) {
     let value = Some(value.as_bytes());
@@ -36,21 +54,37 @@ pub(crate) fn response_header(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name).ok()?
 }
 
+/// The status of the response, in the phase of its headers; 0 where it is no number.
+pub(crate) fn response_status() -> u16 {
+    let status = response_header(":status");
+    let status = status.and_then(|status| str::from_utf8(&status).ok()?.parse().ok());
+    status.unwrap_or(0)
+}
+
 /// Sets a response header, in the phase of the response headers.
 pub(crate) fn set_response_header(name: &str, value: &str) {
     let value = Some(value.as_bytes());
     let _ = hostcalls::set_map_value_bytes(MapType::HttpResponseHeaders, name, value);
 }
 
+/// Removes a response header, in the phase of the response headers.
+pub(crate) fn remove_response_header(name: &str) {
+    let _ = hostcalls::remove_map_value(MapType::HttpResponseHeaders, name);
+}
+
 /// Answers the request itself, in the phases of the request.
-pub(crate) fn reply(status: u32, content_type: &str, body: &str) {
-    let headers = vec![("content-type", content_type)];
-    let _ = hostcalls::send_http_response(status, headers, Some(body.as_bytes()));
+pub(crate) fn reply(status: u32, headers: &[(&str, &str)], body: &[u8]) {
+    let _ = hostcalls::send_http_response(status, headers.to_vec(), Some(body));
 }
 
 /// The first bytes of the request body that Envoy holds, in the phase of the body or trailers.
 pub(crate) fn request_body(max: usize) -> Option<Vec<u8>> {
     hostcalls::get_buffer(BufferType::HttpRequestBody, 0, max).ok()?
+}
+
+/// The first bytes of what is passing of the response body, in the phase of that.
+pub(crate) fn response_body(max: usize) -> Option<Vec<u8>> {
+    hostcalls::get_buffer(BufferType::HttpResponseBody, 0, max).ok()?
 }
 
 /// The name of the Envoy route that the request matched.
@@ -84,17 +118,26 @@ pub(crate) fn log_field(name: &str, value: &str) {
     let _ = hostcalls::set_property(vec![name], Some(value.as_bytes()));
 }
 
-/// The body of an answer to a call, in the phase of that. Nothing where the answer is no success.
-pub(crate) fn call_body(headers: usize, size: usize) -> Option<Vec<u8>> {
+/// Whether the answer to a call is a success, in the phase of that.
+pub(crate) fn call_succeeded(headers: usize) -> bool {
     // Where there are none, the call was reset, and there is no map to ask.
-    if headers == 0 {
-        return None;
-    }
-    let status = hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, ":status");
-    if status.ok()?? != b"200" {
-        return None;
-    }
+    headers != 0 && call_header(":status").is_some_and(|status| status == b"200")
+}
+
+/// The body of an answer to a call, in the phase of that. Nothing where it is empty, or the answer is
+/// no success.
+pub(crate) fn call_body(headers: usize, size: usize) -> Option<Vec<u8>> {
+    call_succeeded(headers).then(|| call_bytes(size)).flatten()
+}
+
+/// The body of an answer to a call, whatever it is, in the phase of that. Nothing where it is empty.
+pub(crate) fn call_bytes(size: usize) -> Option<Vec<u8>> {
     hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, size).ok()?
+}
+
+/// A header of an answer to a call that has some, in the phase of that.
+pub(crate) fn call_header(name: &str) -> Option<Vec<u8>> {
+    hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, name).ok()?
 }
 
 /// Lets a request go on that was held until now, out of another phase.

@@ -5,12 +5,18 @@
 //! | `root` | one a worker and configuration: the configuration and the tick |
 //! | `request` | one a request: when to wait, when to decide, when it is over |
 //! | `plugin` | one configuration at work: finds the route of each request |
+//! | `question` | what the sidecar is asked before a decision |
 //! | `route` | a route at work: targets, balancers, numbers |
 //! | `routed` | a request under way, followed to its end |
 //! | `vm` | this VM among the others: what its plugins share, and how it keeps in touch |
 //! | `replicas` | the targets as this VM sees them: load and health |
 //! | `feed` | what the VM asks of the sidecar |
 //! | `known` | what the sidecar tells of a request's targets |
+//! | `cache` | a route's response cache: who uses it, and what becomes of their requests |
+//! | `lookup` | what is asked of the cache before a request is routed |
+//! | `capture` | an answer, taken down as it passes |
+//! | `stores` | answers on their way to the sidecar |
+//! | `room` | how much of answers may be held |
 //! | `memories` | what routes have learnt, which outlives a configuration |
 //! | `metrics` | the numbers in Envoy's stats |
 //! | `configuration` | the forms in which Envoy hands over a document |
@@ -28,18 +34,24 @@
 // The entry point that the macro makes takes no documentation.
 #![allow(missing_docs)]
 
+mod cache;
+mod capture;
 mod configuration;
 mod feed;
 mod host;
 mod known;
+mod lookup;
 mod memories;
 mod metrics;
 mod plugin;
+mod question;
 mod replicas;
 mod request;
+mod room;
 mod root;
 mod route;
 mod routed;
+mod stores;
 mod vm;
 
 proxy_wasm::main! {{

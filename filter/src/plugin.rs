@@ -1,24 +1,25 @@
 //! A configuration at work in one worker: it finds the route of each request, and counts it where it
 //! goes.
 
+use crate::cache::Wish;
+use crate::capture::Cached;
 use crate::host;
+use crate::lookup::{Lookup, NoHit};
 use crate::metrics::Histogram;
+use crate::question::{Answers, Question, Tokenize, Tokens};
 use crate::route::{NoTarget, Route};
 use crate::routed::Routed;
 use crate::vm::Vm;
 use fastrand::Rng;
-use proxy_wasm::hostcalls;
 use rolter_core::balance::Request;
 use rolter_core::caller::{key_hash, session_hash};
 use rolter_core::config::Config;
-use rolter_core::kv::identity::TOKEN_BYTES;
 use rolter_core::kv::tokens::{TOKEN_IDS_HEADER, read_token_ids};
-use rolter_core::prompt::{Dialect, Prompt, TokenIds};
+use rolter_core::prompt::{Dialect, Prompt};
 use rolter_core::time::Millis;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
 
 pub(crate) struct Plugin {
     pub(crate) max_request_bytes: usize,
@@ -48,22 +49,8 @@ pub(crate) struct Head {
     key: Option<[u8; 32]>,
     /// Its token ids as the client has sent them, where a route asks for them.
     tokens: Option<Vec<u8>>,
-}
-
-/// What is known of a request's token ids beside what the request itself has.
-pub(crate) enum Tokens {
-    /// Nobody has been asked.
-    Unasked,
-    /// The sidecar has been asked, and this was its answer, if it gave any.
-    Asked(Option<Vec<u8>>),
-}
-
-/// A question to the sidecar: which token ids a request has.
-pub(crate) struct Question {
-    route: Rc<Route>,
-    dialect: Dialect,
-    /// How long the answer may take, in milliseconds.
-    millis: u64,
+    /// What it says about the cache, where a route has one.
+    wish: Wish,
 }
 
 /// The body of a request, as far as it is known.
@@ -78,28 +65,14 @@ pub(crate) enum Body {
 
 /// What becomes of a request.
 pub(crate) enum Verdict {
-    /// It goes to a target.
-    Routed(Routed),
+    /// It goes to a target, and its answer is for the cache of a route that has one.
+    Routed(Routed, Option<Cached>),
     /// The caller may use none of the targets.
     Forbidden,
     /// No route is for it.
     Untouched,
-    /// Its token ids are to be asked for first.
+    /// Something is to be asked first.
     Asks(Question),
-}
-
-impl Question {
-    /// The token ids that the sidecar has answered with, in the phase of the answer.
-    pub(crate) fn answer(&self, headers: usize, size: usize) -> Tokens {
-        let tokens = host::call_body(headers, size);
-        let tokens = tokens.filter(|tokens| tokens.len().is_multiple_of(TOKEN_BYTES));
-        let counter = match tokens {
-            Some(_) => self.route.tokenized,
-            None => self.route.untokenized,
-        };
-        counter.add(1);
-        Tokens::Asked(tokens)
-    }
 }
 
 impl Plugin {
@@ -142,8 +115,10 @@ impl Plugin {
             session: None,
             key: None,
             tokens: None,
+            wish: Wish::default(),
         };
         let (mut asks_session, mut asks_key, mut asks_tokens) = (false, false, false);
+        let mut asks_cache = false;
         for (index, route) in self.routes.iter().enumerate() {
             if route
                 .conditions
@@ -153,6 +128,7 @@ impl Plugin {
                 asks_session |= route.asks_session();
                 asks_key |= route.asks_key;
                 asks_tokens |= route.precise.is_some();
+                asks_cache |= route.cache.is_some();
                 if route.conditions.models.is_empty() {
                     break;
                 }
@@ -173,12 +149,16 @@ impl Plugin {
             // The engine has no use for it, and it is long.
             host::remove_request_header(TOKEN_IDS_HEADER);
         }
+        if asks_cache {
+            head.wish = Wish::read();
+        }
         Some(head)
     }
 
     /// Whether the decision depends on the request's body.
     pub(crate) fn asks_body(&self, head: &Head) -> bool {
-        self.asks_prompt(head) || self.asks_model(head)
+        let has_cache = |route: &Rc<Route>| route.cache.is_some();
+        self.asks_prompt(head) || self.asks_model(head) || self.candidates(head).any(has_cache)
     }
 
     /// Whether the decision depends on the model, so that the beginning of a body is of use.
@@ -206,8 +186,16 @@ impl Plugin {
             .find(|route| route.conditions.model(model))
     }
 
-    /// Decides where a request goes and counts it there.
-    pub(crate) fn route(&self, head: &Head, body: &Body, tokens: &Tokens) -> Verdict {
+    /// Decides where a request goes and counts it there, given what the sidecar has answered.
+    pub(crate) fn route(&self, head: &Head, body: &Body, answers: &mut Answers) -> Verdict {
+        let asks_model = self.asks_model(head);
+        // A hit needs no prompt, so where the route is known without one the cache comes first.
+        if !asks_model
+            && let Some(route) = self.matching(head, None)
+            && let Some(lookup) = lookup(route, head, body, answers)
+        {
+            return Verdict::Asks(Question::Cache(lookup));
+        }
         let start = host::now();
         let now = start.millis();
         self.vm.prepare(start);
@@ -219,42 +207,33 @@ impl Plugin {
         };
         let model = match (&prompt, body) {
             (Some(prompt), _) => prompt.model.as_deref().map(Cow::Borrowed),
-            (None, Body::Whole(start) | Body::Oversized(start)) => Prompt::model_of_start(start),
-            (None, Body::Unread) => None,
+            (None, Body::Whole(start) | Body::Oversized(start)) if asks_model => {
+                Prompt::model_of_start(start)
+            }
+            (None, _) => None,
         };
         let Some(route) = self.matching(head, model.as_deref()) else {
             return Verdict::Untouched;
         };
+        if let Some(lookup) = lookup(route, head, body, answers) {
+            return Verdict::Asks(Question::Cache(lookup));
+        }
         match (body, &prompt) {
             (Body::Oversized(_), _) => route.oversized.add(1),
             (_, Some(prompt)) if prompt.dialect.is_none() => route.unreadable.add(1),
             _ => {}
         }
-        let own;
-        let ids = match (&head.tokens, tokens) {
-            (Some(ids), _) | (None, Tokens::Asked(Some(ids))) => Some(&**ids),
-            (None, Tokens::Asked(None)) => None,
-            (None, Tokens::Unasked) => {
-                let given = prompt.as_ref().and_then(|prompt| prompt.token_ids.as_ref());
-                own = given
-                    .filter(|_| route.precise.is_some())
-                    .map(TokenIds::to_bytes);
-                if own.is_none()
-                    && let Some(question) =
-                        self.question(route, prompt.as_ref(), head.key.as_ref(), now)
-                {
-                    return Verdict::Asks(question);
-                }
-                own.as_deref()
-            }
-        };
         let request = Request {
             prompt: prompt.as_ref(),
             session: head.session,
             now,
         };
-        let mut rng = self.rng.borrow_mut();
-        let sent = match route.decide(&self.vm, &request, ids, head.key.as_ref(), &mut rng) {
+        let ids = match self.token_ids(route, head, &request, &answers.tokens) {
+            Ok(ids) => ids,
+            Err(tokenize) => return Verdict::Asks(Question::Tokens(tokenize)),
+        };
+        let (key, mut rng) = (head.key.as_ref(), self.rng.borrow_mut());
+        let sent = match route.decide(&self.vm, &request, ids.as_deref(), key, &mut rng) {
             Ok(sent) => sent,
             Err(NoTarget::Forbidden) => {
                 route.refused.add(1);
@@ -266,54 +245,61 @@ impl Plugin {
         };
         let routed = Routed::new(&self.vm, route, sent, &request, start);
         self.deciding.record(host::now().since(start));
-        Verdict::Routed(routed)
+        let cached = route.cache.as_ref().zip(answers.cache.take());
+        let cached = cached.map(|(cache, no_hit)| {
+            let sidecar = self.sidecar.as_ref();
+            Cached::new(cache, sidecar, no_hit)
+        });
+        Verdict::Routed(routed, cached)
+    }
+
+    /// The token ids of a request, where the route has any use for them and they are known, or a
+    /// question for them.
+    fn token_ids<'a>(
+        &self,
+        route: &Rc<Route>,
+        head: &'a Head,
+        request: &Request<'_>,
+        asked: &'a Tokens,
+    ) -> Result<Option<Cow<'a, [u8]>>, Tokenize> {
+        match (&head.tokens, asked) {
+            (Some(ids), _) | (None, Tokens::Asked(Some(ids))) => {
+                return Ok(Some(Cow::Borrowed(ids)));
+            }
+            (None, Tokens::Asked(None)) => return Ok(None),
+            (None, Tokens::Unasked) => {}
+        }
+        let given = request.prompt.and_then(|prompt| prompt.token_ids.as_ref());
+        if let Some(ids) = given.filter(|_| route.precise.is_some()) {
+            return Ok(Some(Cow::Owned(ids.to_bytes())));
+        }
+        let question = self.tokenize(route, request.prompt, head.key.as_ref(), request.now);
+        question.map_or(Ok(None), Err)
     }
 
     /// What to ask the sidecar for a request that has no token ids, where the route wants that and an
     /// answer could make a difference.
-    fn question(
+    fn tokenize(
         &self,
         route: &Rc<Route>,
         prompt: Option<&Prompt<'_>>,
         key: Option<&[u8; 32]>,
         now: Millis,
-    ) -> Option<Question> {
+    ) -> Option<Tokenize> {
         let millis = route.precise?.tokenize_ms?;
         let dialect = prompt?.dialect?;
         let can_be_read = matches!(dialect, Dialect::Chat | Dialect::Completions);
         let engines = self.vm.engines.borrow();
-        (can_be_read && route.asks_tokens(&engines, key, now)).then(|| Question {
+        (can_be_read && route.asks_tokens(&engines, key, now)).then(|| Tokenize {
             route: Rc::clone(route),
             dialect,
             millis,
         })
     }
 
-    /// Asks the sidecar for token ids, out of a request. The number of the call, where there is one.
-    pub(crate) fn ask(&self, question: &Question, body: &[u8]) -> Option<u32> {
-        let path = match question.dialect {
-            Dialect::Completions => "/v1/completions",
-            _ => "/v1/chat/completions",
-        };
-        let millis = question.millis;
-        let query = format!(
-            "/v1/tokenize?route={}&timeout_ms={millis}",
-            question.route.name
-        );
-        let headers = vec![
-            (":method", "POST"),
-            (":path", &query),
-            (":authority", host::SIDECAR),
-            ("content-type", "application/json"),
-            ("x-rolter-path", path),
-        ];
-        let timeout = Duration::from_millis(millis);
-        let cluster = self.sidecar.as_deref()?;
-        let call = hostcalls::dispatch_http_call(cluster, headers, Some(body), vec![], timeout);
-        if call.is_err() {
-            question.route.untokenized.add(1);
-        }
-        call.ok()
+    /// Asks the sidecar, out of a request. The number of the call, where there is one.
+    pub(crate) fn ask(&self, question: &mut Question, body: &[u8]) -> Option<u32> {
+        question.ask(self.sidecar.as_deref()?, body)
     }
 
     fn candidates<'a>(&'a self, head: &'a Head) -> impl Iterator<Item = &'a Rc<Route>> {
@@ -321,4 +307,23 @@ impl Plugin {
             .iter()
             .filter_map(|&index| self.routes.get(index))
     }
+}
+
+/// What to ask the cache of a route, unless it was asked already, or need not be.
+fn lookup(route: &Route, head: &Head, body: &Body, answers: &mut Answers) -> Option<Lookup> {
+    let cache = route.cache.as_ref().filter(|_| answers.cache.is_none())?;
+    let key = head.key.as_ref();
+    // Whoever may use none of the targets gets none of their answers.
+    if route.forbids(key) {
+        return None;
+    }
+    let has_body = matches!(body, Body::Whole(_));
+    let lookup = cache
+        .admits(head.wish, head.dialect, key, has_body)
+        .and_then(|()| Lookup::new(cache, key, head.wish.control));
+    if let Err(bypass) = lookup {
+        cache.bypass(bypass);
+        answers.cache = Some(NoHit::Bypass);
+    }
+    lookup.ok()
 }

@@ -1,22 +1,19 @@
 //! One a request: when to wait, when to decide, when it is over.
 
+use crate::capture::Cached;
 use crate::host;
-use crate::plugin::{Body, Head, Plugin, Question, Tokens, Verdict};
+use crate::plugin::{Body, Head, Plugin, Verdict};
+use crate::question::{Answers, Question};
+use crate::room::Room;
 use crate::routed::{CLUSTER, ENDPOINTS, Routed};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
+use rolter_core::cache::headers::{CACHE, KIND};
 use std::rc::Rc;
 
 /// Headers that only this filter sets. Under these names neither Envoy, nor a log, nor an engine
 /// ever sees what a client wrote: the first two would choose the upstream.
-const RESERVED: [&str; 6] = [
-    CLUSTER,
-    ENDPOINTS,
-    "x-rolter-cache",
-    "x-rolter-cache-kind",
-    TARGET,
-    DECISION,
-];
+const RESERVED: [&str; 6] = [CLUSTER, ENDPOINTS, CACHE, KIND, TARGET, DECISION];
 
 const TARGET: &str = "x-rolter-target";
 const DECISION: &str = "x-rolter-decision";
@@ -41,10 +38,12 @@ enum Stage {
     New,
     /// Held until its body is known.
     Held(Head),
-    /// Held until its token ids are known.
+    /// Held until the sidecar has answered.
     Asking(Box<Asking>),
-    /// Under way, and in flight at its target.
-    Routed(Routed),
+    /// Under way, and in flight at its target; its answer may be for the cache.
+    Routed(Routed, Option<Cached>),
+    /// Answered from the cache, and its answer takes room until it is over.
+    Replayed(#[expect(dead_code, reason = "it counts for as long as it is here")] Room),
     /// Nothing more to do: it has ended, or no route is for it.
     Over,
 }
@@ -53,6 +52,8 @@ enum Stage {
 struct Asking {
     head: Head,
     question: Question,
+    /// What it has answered before.
+    answers: Answers,
     /// The number of the call.
     token: u32,
 }
@@ -67,37 +68,45 @@ impl Request {
     }
 
     /// Decides on a request that is not under way yet, and lets it go or answers it.
-    fn decide(&mut self, head: Head, body: Body, tokens: &Tokens) -> Action {
+    fn decide(&mut self, head: Head, body: &Body, mut answers: Answers) -> Action {
         let Some(plugin) = self.plugin.clone() else {
             return Action::Continue;
         };
-        match plugin.route(&head, &body, tokens) {
-            Verdict::Asks(question) => {
-                let Body::Whole(bytes) = &body else {
-                    return self.decide(head, body, &Tokens::Asked(None));
-                };
-                let Some(token) = plugin.ask(&question, bytes) else {
-                    return self.decide(head, body, &Tokens::Asked(None));
-                };
-                // Envoy holds the body, and has it then.
-                self.stage = Stage::Asking(Box::new(Asking {
-                    head,
-                    question,
-                    token,
-                }));
-                Action::Pause
-            }
-            Verdict::Routed(routed) => {
+        let verdict = loop {
+            let mut question = match plugin.route(&head, body, &mut answers) {
+                Verdict::Asks(question) => question,
+                verdict => break verdict,
+            };
+            let call = match body {
+                Body::Whole(bytes) => plugin.ask(&mut question, bytes),
+                Body::Unread | Body::Oversized(_) => None,
+            };
+            let Some(token) = call else {
+                question.give_up(&mut answers);
+                continue;
+            };
+            // Envoy holds the body, and has it then.
+            self.stage = Stage::Asking(Box::new(Asking {
+                head,
+                question,
+                answers,
+                token,
+            }));
+            return Action::Pause;
+        };
+        match verdict {
+            Verdict::Routed(routed, cached) => {
                 routed.point_the_way();
-                self.stage = Stage::Routed(routed);
+                self.stage = Stage::Routed(routed, cached);
                 Action::Continue
             }
             Verdict::Forbidden => {
                 self.stage = Stage::Over;
-                host::reply(403, "application/json", FORBIDDEN);
+                let headers = [("content-type", "application/json")];
+                host::reply(403, &headers, FORBIDDEN.as_bytes());
                 Action::Pause
             }
-            Verdict::Untouched => {
+            Verdict::Untouched | Verdict::Asks(_) => {
                 self.stage = Stage::Over;
                 Action::Continue
             }
@@ -117,7 +126,7 @@ impl Request {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Held(head) => {
                 let body = body(&head);
-                self.decide(head, body, &Tokens::Unasked)
+                self.decide(head, &body, Answers::default())
             }
             stage => {
                 self.stage = stage;
@@ -152,10 +161,19 @@ impl Context for Request {
     fn on_http_call_response(&mut self, token: u32, headers: usize, size: usize, _trailers: usize) {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Asking(asking) if asking.token == token => {
-                let Asking { head, question, .. } = *asking;
-                let tokens = question.answer(headers, size);
-                if self.decide(head, whole_body(), &tokens) == Action::Continue {
-                    host::resume_request();
+                let Asking {
+                    head,
+                    question,
+                    answers,
+                    ..
+                } = *asking;
+                match question.take_answer(answers, headers, size) {
+                    Err(room) => self.stage = Stage::Replayed(room),
+                    Ok(answers) => {
+                        if self.decide(head, &whole_body(), answers) == Action::Continue {
+                            host::resume_request();
+                        }
+                    }
                 }
             }
             stage => self.stage = stage,
@@ -181,12 +199,12 @@ impl HttpContext for Request {
             return Action::Continue;
         };
         if end_of_stream || !plugin.asks_body(&head) || is_tunnel() {
-            return self.decide(head, Body::Unread, &Tokens::Unasked);
+            return self.decide(head, &Body::Unread, Answers::default());
         }
         // What is known to be over the limit need not be held at all, unless its beginning tells
         // the model that the route depends on.
         if !plugin.asks_model(&head) && content_length() > plugin.max_request_bytes {
-            return self.decide(head, Body::Oversized(Vec::new()), &Tokens::Unasked);
+            return self.decide(head, &Body::Oversized(Vec::new()), Answers::default());
         }
         self.stage = Stage::Held(head);
         Action::Pause
@@ -216,8 +234,12 @@ impl HttpContext for Request {
     }
 
     fn on_http_response_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
-        if let Stage::Routed(routed) = &mut self.stage {
-            routed.on_headers(self.is_complete, end_of_stream);
+        if let Stage::Routed(routed, cached) = &mut self.stage {
+            let status = host::response_status();
+            if let Some(cached) = cached {
+                cached.on_headers(status, end_of_stream);
+            }
+            routed.on_headers(status, self.is_complete, end_of_stream);
             if self
                 .plugin
                 .as_ref()
@@ -232,14 +254,20 @@ impl HttpContext for Request {
     }
 
     fn on_http_response_body(&mut self, size: usize, end_of_stream: bool) -> Action {
-        if let Stage::Routed(routed) = &mut self.stage {
+        if let Stage::Routed(routed, cached) = &mut self.stage {
+            if let Some(cached) = cached {
+                cached.on_body(size, end_of_stream);
+            }
             routed.on_body(size, end_of_stream);
         }
         Action::Continue
     }
 
     fn on_http_response_trailers(&mut self, _count: usize) -> Action {
-        if let Stage::Routed(routed) = &mut self.stage {
+        if let Stage::Routed(routed, cached) = &mut self.stage {
+            if let Some(cached) = cached {
+                cached.on_complete();
+            }
             routed.on_trailers();
         }
         Action::Continue
@@ -247,7 +275,10 @@ impl HttpContext for Request {
 
     /// Comes once for each request, whatever became of it.
     fn on_log(&mut self) {
-        if let Stage::Routed(mut routed) = std::mem::replace(&mut self.stage, Stage::Over) {
+        if let Stage::Routed(mut routed, cached) = std::mem::replace(&mut self.stage, Stage::Over) {
+            if let Some(mut cached) = cached {
+                cached.on_end();
+            }
             routed.on_end();
         }
     }

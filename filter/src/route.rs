@@ -1,5 +1,6 @@
 //! A route at work: its groups of targets, each with its balancer, and its numbers.
 
+use crate::cache::Cache;
 use crate::host::Envoy;
 use crate::known::Known;
 use crate::memories::Learner;
@@ -29,10 +30,11 @@ pub(crate) struct Route {
     pub(crate) reach: Reach,
     /// What its balancers take into account, which is the same for all of them.
     pub(crate) asks: Asks,
-    /// Whether some target is not for everyone.
+    /// Whether it matters who the caller is.
     pub(crate) asks_key: bool,
     /// Where it gets token ids and sends ranks, where it has any use for them.
     pub(crate) precise: Option<Precise>,
+    pub(crate) cache: Option<Rc<Cache>>,
     groups: Vec<Rc<Group>>,
     pub(crate) unreadable: Counter,
     pub(crate) oversized: Counter,
@@ -117,8 +119,12 @@ impl Route {
             asks: groups
                 .first()
                 .map_or(Asks::NOTHING, |group| group.balancer.borrow().asks()),
-            asks_key,
+            asks_key: asks_key || route.cache.is_some(),
             precise: route.precise,
+            cache: route
+                .cache
+                .as_ref()
+                .map(|cache| Rc::new(Cache::new(cache, &route.name))),
             tokenized: counter("rolter_tokenized_requests"),
             untokenized: counter("rolter_untokenized_requests"),
             unreadable: counter("rolter_unreadable_bodies"),
@@ -262,6 +268,13 @@ impl Route {
                 allowed.contains(id) && stale.is_some_and(knows)
             })
         })
+    }
+
+    /// Whether none of its targets is for the caller.
+    pub(crate) fn forbids(&self, key: Option<&[u8; 32]>) -> bool {
+        self.groups
+            .iter()
+            .all(|group| group.allowed(key).is_empty())
     }
 
     /// Whether a decision depends on the session.

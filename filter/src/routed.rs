@@ -151,15 +151,17 @@ impl Routed {
     }
 
     /// Takes in the response headers: who served the request, and what that says about them.
-    pub(crate) fn on_headers(&mut self, is_request_complete: bool, end_of_stream: bool) {
+    pub(crate) fn on_headers(
+        &mut self,
+        status: u16,
+        is_request_complete: bool,
+        end_of_stream: bool,
+    ) {
         let now = host::now().millis();
         self.vm.wake(now);
         if self.route.reach == Reach::Pool {
             self.find_server(now);
         }
-        let status = host::response_header(":status");
-        let status = status.and_then(|status| str::from_utf8(&status).ok()?.parse().ok());
-        let status: u16 = status.unwrap_or(0);
         // Most responses are the target's own, and only others are worth the question.
         let is_targets_own = status < 400 || host::is_upstreams_own();
         let pause = (is_targets_own && matches!(status, 429 | 503))

@@ -9,6 +9,8 @@ use crate::host::{self, Envoy, Micros};
 use crate::memories::Memories;
 use crate::metrics::{Counter, Gauge};
 use crate::replicas::{Replica, Replicas};
+use crate::room::Taken;
+use crate::stores::Stores;
 use fastrand::Rng;
 use rolter_core::health::Changes;
 use rolter_core::kv::mirror::Mirror;
@@ -50,6 +52,8 @@ pub(crate) struct Vm {
     /// What engines tell of themselves.
     pub(crate) engines: RefCell<Mirror<Envoy>>,
     pub(crate) feed: Feed,
+    pub(crate) taken: Taken,
+    pub(crate) stores: Stores,
     rng: RefCell<Rng>,
     worker: RefCell<Worker<Envoy>>,
     /// Whether requests come here. They never do on Envoy's main thread, which has a VM as well:
@@ -79,6 +83,8 @@ impl Vm {
             changes: Changes::new(&Envoy),
             engines: RefCell::new(Mirror::new(&Envoy)),
             feed: Feed::new(),
+            taken: Taken::default(),
+            stores: Stores::new(),
             rng: RefCell::new(Rng::new()),
             worker: RefCell::new(Worker::new(&Envoy, Rng::new().u64(..))),
             serves: Cell::new(false),
@@ -107,6 +113,7 @@ impl Vm {
                 self.known_blocks.put(blocks as u64);
             }
         }
+        self.stores.tick();
         if self.serves.get() {
             self.read(READ_AT_ONCE);
             self.refresh_engines(ENGINES_AT_ONCE);
