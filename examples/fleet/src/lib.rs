@@ -9,125 +9,27 @@
 mod bootstrap;
 mod envoy;
 mod process;
+mod redis;
+mod setup;
 mod sidecar;
 mod stats;
 
 pub use envoy::{envoy_binary, module, trap_module};
+pub use redis::{Redis, redis_binary};
+pub use setup::{Reach, Setup};
 pub use sidecar::sidecar_binary;
 pub use stats::Stats;
 
 use bootstrap::{Bootstrap, FILTER_FILE, Parts};
-use engine_sim::{Engine, EngineConfig, KvEvents};
+use engine_sim::Engine;
 use envoy::Envoy;
 use serde_json::{Value, json};
+use setup::{any_port, api};
 use sidecar::Sidecar;
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-
-/// What to start.
-pub struct Setup {
-    /// One provider each, in this order, under their names.
-    pub engines: Vec<EngineConfig>,
-    /// How Envoy reaches them.
-    pub reach: Reach,
-    /// Whether a sidecar watches the engines and Envoy asks it; see [`Setup::watched`].
-    pub watched: bool,
-    /// Envoy's worker threads.
-    pub workers: usize,
-    /// Whether the filter is the one that can be brought down; see [`trap_module`].
-    pub trap: bool,
-    /// The address for clients; port 0 for any free one.
-    pub listen: SocketAddr,
-    /// Changes the filter's configuration, which has the engines as providers and as targets of
-    /// every route already.
-    pub configure: Box<dyn FnOnce(&mut Value) + Send>,
-}
-
-/// How Envoy reaches the engines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// Each has a cluster of its name, as in `envoy/envoy.yaml`.
-    Cluster,
-    /// All are endpoints of one cluster, as in `envoy/pool.yaml`.
-    Pool,
-}
-
-impl Setup {
-    /// So many engines named `vllm-a`, `vllm-b` and so on, behind one worker.
-    pub fn of(engines: usize, engine: &EngineConfig) -> Self {
-        let names = ('a'..='z').map(|letter| format!("vllm-{letter}"));
-        Self {
-            engines: names
-                .take(engines)
-                .map(|name| EngineConfig {
-                    name,
-                    ..engine.clone()
-                })
-                .collect(),
-            reach: Reach::Cluster,
-            watched: false,
-            workers: 1,
-            trap: false,
-            listen: any_port(),
-            configure: Box::new(|_| ()),
-        }
-    }
-
-    /// With all engines in one cluster.
-    #[must_use]
-    pub fn pool(self) -> Self {
-        let reach = Reach::Pool;
-        Self { reach, ..self }
-    }
-
-    /// With a sidecar, and engines that tell it everything that they can: KV events with replay,
-    /// health and load, and the occupancy of an `LMCache`.
-    #[must_use]
-    pub fn watched(mut self) -> Self {
-        for engine in &mut self.engines {
-            engine.kv_events.get_or_insert_with(KvEvents::default);
-        }
-        self.watched = true;
-        self
-    }
-
-    /// With so many worker threads in Envoy.
-    #[must_use]
-    pub fn workers(self, workers: usize) -> Self {
-        Self { workers, ..self }
-    }
-
-    /// With a change to the filter's configuration.
-    #[must_use]
-    pub fn configure(self, change: impl FnOnce(&mut Value) + Send + 'static) -> Self {
-        let before = self.configure;
-        Self {
-            configure: Box::new(|config| {
-                before(config);
-                change(config);
-            }),
-            ..self
-        }
-    }
-
-    /// With a value at a place of the filter's configuration, as in `/routes/0/strategy`.
-    ///
-    /// # Panics
-    /// On the start, where the configuration has no such place.
-    #[must_use]
-    pub fn with(self, pointer: &'static str, value: impl Into<Value>) -> Self {
-        let value = value.into();
-        self.configure(move |config| {
-            let (parent, key) = pointer.rsplit_once('/').unwrap_or_default();
-            match config.pointer_mut(parent) {
-                Some(parent) => parent[key] = value,
-                None => panic!("the configuration has nothing at {parent:?}"),
-            }
-        })
-    }
-}
 
 /// Engines and Envoy, running.
 pub struct Fleet {
@@ -158,10 +60,17 @@ impl Fleet {
             .map(|engine| (engine.name(), engine.addr()))
             .collect();
         let folder = tempfile::tempdir()?;
-        let socket = setup.watched.then(|| sidecar::socket(folder.path()));
+        let socket = setup.sidecar.then(|| sidecar::socket(folder.path()));
         let mut configure = setup.configure;
         if let Some(socket) = &socket {
-            let watched: Vec<Value> = engines.iter().map(watching).collect();
+            let told = |engine| {
+                if setup.watched {
+                    watching(engine)
+                } else {
+                    json!({})
+                }
+            };
+            let watched: Vec<Value> = engines.iter().map(told).collect();
             let listen = format!("unix://{}", socket.display());
             configure = Box::new(move |config| {
                 config["sidecar"] = json!({"cluster": "rolter_sidecar", "listen": listen});
@@ -385,13 +294,9 @@ impl Fleet {
     }
 }
 
-fn any_port() -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, 0).into()
-}
-
 /// What a sidecar is told of an engine, in its provider.
 fn watching(engine: &Engine) -> Value {
-    let api = format!("http://{}", engine.addr());
+    let api = api(engine);
     let mut told = json!({
         "api_base": api,
         "lmcache": {"endpoint": format!("{api}/v1/occupancy"), "refresh_secs": 1},

@@ -12,7 +12,7 @@ const RUN_UNTIL_STDIN_CLOSES: &str = r#"
 exec 3<&0
 "$@" 3<&- &
 program=$!
-{ cat <&3; kill $program; } >/dev/null 2>&1 &
+{ cat <&3; kill $program; kill -CONT $program; } >/dev/null 2>&1 &
 watcher=$!
 wait $program
 status=$?
@@ -35,6 +35,26 @@ pub(crate) fn stop(process: &mut Child) {
     drop(process.stdin.take());
     // Without a process there is nothing to wait for.
     let _ = process.wait();
+}
+
+/// Ends a program at once, as a machine that fails does, and waits until it has.
+pub(crate) fn kill(mut process: Child) -> io::Result<()> {
+    let killed = signal(&process, "KILL");
+    stop(&mut process);
+    killed
+}
+
+/// Sends a signal to a program.
+pub(crate) fn signal(process: &Child, signal: &str) -> io::Result<()> {
+    let gone = || io::Error::other("the program does not run");
+    // It is the first child of the shell that runs it.
+    let shell = process.id();
+    let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"))?;
+    let program = children.split(' ').next().filter(|id| !id.is_empty());
+    let sent = Command::new("kill")
+        .args(["-s", signal, program.ok_or_else(gone)?])
+        .status()?;
+    sent.success().then_some(()).ok_or_else(gone)
 }
 
 /// A file that a variable names, else one by its path in the project.

@@ -1,10 +1,10 @@
 //! A sidecar process: started, asked, stopped.
 
-use crate::process::{find, program, stop};
+use crate::process::{find, kill, program, stop};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 /// How long the sidecar may take to listen.
@@ -66,17 +66,10 @@ impl Sidecar {
 
     /// Ends it at once, as a machine that fails does.
     pub(crate) fn kill(&mut self) -> io::Result<()> {
-        let gone = || io::Error::other("the sidecar does not run");
-        let mut process = self.process.take().ok_or_else(gone)?;
-        // The program is the first child of the shell that runs it.
-        let shell = process.id();
-        let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"))?;
-        let program = children.split(' ').next().filter(|id| !id.is_empty());
-        let killed = Command::new("kill")
-            .args(["-KILL", program.ok_or_else(gone)?])
-            .status()?;
-        stop(&mut process);
-        killed.success().then_some(()).ok_or_else(gone)
+        match self.process.take() {
+            Some(process) => kill(process),
+            None => Err(io::Error::other("the sidecar does not run")),
+        }
     }
 
     /// What it answers.

@@ -1,0 +1,157 @@
+//! What to start: engines, how they are reached, what else there is, and how the filter is configured.
+
+use engine_sim::{Engine, EngineConfig, KvEvents};
+use serde_json::{Value, json};
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// What to start.
+pub struct Setup {
+    /// One provider each, in this order, under their names.
+    pub engines: Vec<EngineConfig>,
+    /// How Envoy reaches them.
+    pub reach: Reach,
+    /// Whether there is a sidecar, which Envoy asks.
+    pub sidecar: bool,
+    /// Whether it watches the engines; see [`Setup::watched`].
+    pub watched: bool,
+    /// Envoy's worker threads.
+    pub workers: usize,
+    /// Whether the filter is the one that can be brought down; see [`trap_module`].
+    pub trap: bool,
+    /// The address for clients; port 0 for any free one.
+    pub listen: SocketAddr,
+    /// Changes the filter's configuration, which has the engines as providers and as targets of
+    /// every route already.
+    pub configure: Box<dyn FnOnce(&mut Value) + Send>,
+}
+
+/// How Envoy reaches the engines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Each has a cluster of its name, as in `envoy/envoy.yaml`.
+    Cluster,
+    /// All are endpoints of one cluster, as in `envoy/pool.yaml`.
+    Pool,
+}
+
+impl Setup {
+    /// So many engines named `vllm-a`, `vllm-b` and so on, behind one worker.
+    pub fn of(engines: usize, engine: &EngineConfig) -> Self {
+        let names = ('a'..='z').map(|letter| format!("vllm-{letter}"));
+        Self {
+            engines: names
+                .take(engines)
+                .map(|name| EngineConfig {
+                    name,
+                    ..engine.clone()
+                })
+                .collect(),
+            reach: Reach::Cluster,
+            sidecar: false,
+            watched: false,
+            workers: 1,
+            trap: false,
+            listen: any_port(),
+            configure: Box::new(|_| ()),
+        }
+    }
+
+    /// With all engines in one cluster.
+    #[must_use]
+    pub fn pool(self) -> Self {
+        let reach = Reach::Pool;
+        Self { reach, ..self }
+    }
+
+    /// With a sidecar, and engines that tell it everything that they can: KV events with replay,
+    /// health and load, and the occupancy of an `LMCache`.
+    #[must_use]
+    pub fn watched(mut self) -> Self {
+        for engine in &mut self.engines {
+            engine.kv_events.get_or_insert_with(KvEvents::default);
+        }
+        self.sidecar = true;
+        self.watched = true;
+        self
+    }
+
+    /// With a sidecar, and a cache in its memory for every route. It is in Redis with
+    /// `.with("/cache/redis", redis.url())`.
+    #[must_use]
+    pub fn cached(self) -> Self {
+        let sidecar = true;
+        let setup = Self { sidecar, ..self };
+        setup.configure(|config| {
+            config["cache"] = json!({"enabled": true});
+            let routes = config["routes"].as_array_mut();
+            for route in routes.into_iter().flatten() {
+                route["cache"] = json!({"enabled": true});
+            }
+        })
+    }
+
+    /// With answers to other words for every route that has a cache: this engine, which is none of
+    /// the setup's, makes the embeddings.
+    #[must_use]
+    pub fn semantic(self, embedder: &Engine) -> Self {
+        let name = embedder.name().to_owned();
+        let provider = json!({"name": name, "api_base": api(embedder)});
+        self.configure(move |config| {
+            if let Value::Array(providers) = &mut config["providers"] {
+                providers.push(provider);
+            }
+            let routes = config["routes"].as_array_mut();
+            let caches = routes
+                .into_iter()
+                .flatten()
+                .filter_map(|route| route.get_mut("cache"));
+            for cache in caches {
+                cache["semantic"] = json!({"provider": name, "model": "embeddings"});
+            }
+        })
+    }
+
+    /// With so many worker threads in Envoy.
+    #[must_use]
+    pub fn workers(self, workers: usize) -> Self {
+        Self { workers, ..self }
+    }
+
+    /// With a change to the filter's configuration.
+    #[must_use]
+    pub fn configure(self, change: impl FnOnce(&mut Value) + Send + 'static) -> Self {
+        let before = self.configure;
+        Self {
+            configure: Box::new(|config| {
+                before(config);
+                change(config);
+            }),
+            ..self
+        }
+    }
+
+    /// With a value at a place of the filter's configuration, as in `/routes/0/strategy`.
+    ///
+    /// # Panics
+    /// On the start, where the configuration has no such place.
+    #[must_use]
+    pub fn with(self, pointer: &'static str, value: impl Into<Value>) -> Self {
+        let value = value.into();
+        self.configure(move |config| {
+            let (parent, key) = pointer.rsplit_once('/').unwrap_or_default();
+            match config.pointer_mut(parent) {
+                Some(parent) => parent[key] = value,
+                None => panic!("the configuration has nothing at {parent:?}"),
+            }
+        })
+    }
+}
+
+pub(crate) fn any_port() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+/// Where an engine is asked.
+pub(crate) fn api(engine: &Engine) -> String {
+    format!("http://{}", engine.addr())
+}
