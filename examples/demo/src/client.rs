@@ -116,7 +116,8 @@ impl Asker {
         }
     }
 
-    async fn ask(&self, messages: &[Value], tokens: usize) -> Result<Answer, Failure> {
+    /// Asks, and holds the answer against what it must be.
+    pub(crate) async fn ask(&self, messages: &[Value], tokens: usize) -> Result<Answer, Failure> {
         let body = json!({
             "model": "demo",
             "messages": messages,
@@ -143,16 +144,23 @@ impl Asker {
     }
 }
 
-struct Answer {
+/// A right answer.
+pub(crate) struct Answer {
     text: String,
     /// From the moment of asking to the first event with text in it.
     first_token: Duration,
+    /// From the moment of asking to the end.
+    pub(crate) whole: Duration,
+    /// Whether it came from the response cache.
+    pub(crate) from_cache: bool,
 }
 
 async fn read(mut response: Response, asked: Instant) -> Result<Answer, Failure> {
     let mut events = Events::default();
     let mut text = String::new();
     let mut first_token = None;
+    let cache = response.headers().get("x-rolter-cache");
+    let from_cache = cache.is_some_and(|cache| cache == "hit");
     while let Some(bytes) = response.chunk().await? {
         events.feed(&bytes);
         while let Some(event) = events.next() {
@@ -168,7 +176,12 @@ async fn read(mut response: Response, asked: Instant) -> Result<Answer, Failure>
         }
     }
     match (events.done, first_token) {
-        (true, Some(first_token)) => Ok(Answer { text, first_token }),
+        (true, Some(first_token)) => Ok(Answer {
+            text,
+            first_token,
+            whole: asked.elapsed(),
+            from_cache,
+        }),
         _ => Err(Failure::Stream(format!("no [DONE] after {text:?}"))),
     }
 }

@@ -9,10 +9,12 @@
 
 mod client;
 mod play;
+mod repeat;
 mod table;
 mod traffic;
 
 pub use client::Failure;
 pub use play::{Outcome, Progress, Strategy, Work, engine, play, setup};
-pub use table::{closing, table};
+pub use repeat::{Repeated, repeat};
+pub use table::{again, closing, table};
 pub use traffic::{Shape, Task, Traffic, Turn};

@@ -7,7 +7,7 @@ mod background;
 mod lines;
 
 use clap::{Parser, Subcommand};
-use demo::{Outcome, Progress, Shape, Strategy, Traffic};
+use demo::{Failure, Outcome, Progress, Repeated, Shape, Strategy, Traffic};
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     /// Plays the same traffic under `round_robin`, `cache_aware` and `precise_cache_aware` and shows
-    /// them side by side.
+    /// them side by side, and asks some of it twice with a response cache.
     Run {
         /// Chooses the traffic.
         #[arg(long, default_value_t = 1)]
@@ -101,7 +101,8 @@ async fn run(seed: u64) -> io::Result<bool> {
     eprintln!(
         "{} requests by {} clients: {conversations} conversations of several turns, and {} single \
          questions under {} system prompts.\nThree times the same, to a fresh fleet of four simulated \
-         engines behind one Envoy worker; about a minute and a half in all.",
+         engines behind one Envoy worker, and then some of it twice with a response cache; less than two \
+         minutes in all.",
         traffic.requests(),
         traffic.clients,
         traffic.tasks.len() - conversations,
@@ -111,11 +112,13 @@ async fn run(seed: u64) -> io::Result<bool> {
     for strategy in Strategy::ALL {
         outcomes.push(part(strategy, &traffic).await?);
     }
+    eprintln!("response cache: starting the engines and Envoy …");
+    let repeated = demo::repeat(&traffic, &demo::engine()).await?;
     let colour = io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     println!("\n{}", demo::table(&outcomes, colour));
-    print!("{}", demo::closing(&outcomes));
-    Ok(verdict(&outcomes))
+    print!("{}{}", demo::closing(&outcomes), demo::again(&repeated));
+    Ok(verdict(&outcomes, &repeated))
 }
 
 async fn part(strategy: Strategy, traffic: &Arc<Traffic>) -> io::Result<Outcome> {
@@ -141,19 +144,25 @@ async fn part(strategy: Strategy, traffic: &Arc<Traffic>) -> io::Result<Outcome>
 }
 
 /// Says whether every answer was right, and what was wrong.
-fn verdict(outcomes: &[Outcome]) -> bool {
+fn verdict(outcomes: &[Outcome], repeated: &Repeated) -> bool {
     for outcome in outcomes.iter().filter(|outcome| !outcome.is_right()) {
         let name = outcome.strategy.as_str();
         let (right, requests) = (outcome.first_tokens.len(), outcome.requests);
         println!("{name}: only {right} of {requests} requests got their right answer.");
-        for failure in outcome.failures.iter().take(SHOWN_FAILURES) {
-            println!("  {failure}");
-        }
+        show(&outcome.failures);
     }
-    let right = outcomes.iter().all(Outcome::is_right);
+    let right = outcomes.iter().all(Outcome::is_right) && repeated.failures.is_empty();
+    show(&repeated.failures);
     if right {
         let requests: usize = outcomes.iter().map(|outcome| outcome.requests).sum();
+        let requests = requests + 2 * repeated.requests;
         println!("All {requests} answers were right.");
     }
     right
+}
+
+fn show(failures: &[Failure]) {
+    for failure in failures.iter().take(SHOWN_FAILURES) {
+        println!("  {failure}");
+    }
 }

@@ -105,10 +105,15 @@ impl Outcome {
     /// The time to first token that so many per cent of the requests did not exceed; zero where
     /// none was answered.
     pub fn first_token(&self, percent: usize) -> Duration {
-        let rank = (self.first_tokens.len() * percent).div_ceil(100);
-        let time = self.first_tokens.get(rank.saturating_sub(1));
-        time.copied().unwrap_or_default()
+        percentile(&self.first_tokens, percent)
     }
+}
+
+/// The time that so many per cent of these, shortest first, did not exceed; zero where there is none.
+pub(crate) fn percentile(times: &[Duration], percent: usize) -> Duration {
+    let rank = (times.len() * percent).div_ceil(100);
+    let time = times.get(rank.saturating_sub(1));
+    time.copied().unwrap_or_default()
 }
 
 /// An engine of the demo: about an 8B model on one accelerator, with a cache that is small beside

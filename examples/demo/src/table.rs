@@ -1,6 +1,7 @@
 //! The figures of some plays side by side, with bars.
 
-use crate::play::{Outcome, Work};
+use crate::play::{Outcome, Work, percentile};
+use crate::repeat::Repeated;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -98,6 +99,22 @@ pub fn closing(outcomes: &[Outcome]) -> String {
     let holds = if holds { "met" } else { "NOT met" };
     format!(
         "{lines}Expected, a hit rate of ×{TARGET} at least and a lower p50 each time: {holds}.\n"
+    )
+}
+
+/// What the response cache comes to, in a sentence.
+pub fn again(repeated: &Repeated) -> String {
+    let Repeated {
+        requests,
+        from_cache,
+        engines,
+        cache,
+        ..
+    } = repeated;
+    let [engines, cache] = [engines, cache].map(|times| percentile(times, 50).as_secs_f64() * 1e3);
+    format!(
+        "Asked a second time, with a response cache: {from_cache} of {requests} answers came from \
+         the cache, whole within {cache:.1} ms (p50); those of the engines took {engines:.0} ms.\n"
     )
 }
 

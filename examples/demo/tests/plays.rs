@@ -1,6 +1,6 @@
 //! The parts of the comparison on the real Envoy, shortened where that is enough.
 
-use demo::{Failure, Outcome, Shape, Strategy, Traffic, engine, play};
+use demo::{Failure, Outcome, Shape, Strategy, Traffic, engine, play, repeat};
 use engine_sim::EngineConfig;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,6 +105,16 @@ fn assert_all_accounted_for(outcome: &Outcome) {
     let decided: u64 = outcome.decisions.values().sum();
     let served: u64 = outcome.engines.iter().map(|work| work.requests).sum();
     assert_eq!((decided, served), (requests, requests));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_twice_is_answered_from_the_cache() {
+    let traffic = Traffic::new(Shape::SHORT, 1);
+    let repeated = repeat(&traffic, &engine()).await.unwrap();
+    assert!(repeated.failures.is_empty(), "{:?}", repeated.failures);
+    assert!(repeated.requests > 0);
+    assert_eq!(repeated.from_cache, repeated.requests);
+    assert_eq!(repeated.engines.len(), repeated.requests);
 }
 
 #[tokio::test(flavor = "multi_thread")]
