@@ -45,6 +45,45 @@ async fn a_thousand_who_ask_the_same_at_once_have_their_answer_for_one_embedding
     assert!(!cached.fleet.panicked());
 }
 
+/// A worker hands over so many answers at a time; what is beyond that waits, and is not lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_end_at_once_are_all_stored() {
+    const STREAMS: usize = 400;
+    let cached = Cached::start(cached(1, 1)).await;
+    let callers: Vec<Caller> = (0..CONNECTIONS)
+        .map(|_| Caller::concurrent(&cached.fleet))
+        .collect();
+    let streams = (0..STREAMS).map(|number| {
+        let mut body = say(&format!("stream {number}"));
+        body["stream"] = true.into();
+        // All has come, and the end of it never does.
+        let request = callers[number % CONNECTIONS]
+            .request(CHAT)
+            .bearer_auth(ALICE)
+            .json(&body)
+            .header("x-sim-fault", "stall=999");
+        async move {
+            let mut stream = request.send().await.unwrap();
+            let mut text = Vec::new();
+            while !text.ends_with(b"[DONE]\n\n") {
+                text.extend(stream.chunk().await.unwrap().unwrap());
+            }
+            stream
+        }
+    });
+    let streams = join_all(streams).await;
+    assert_eq!(cached.counted("stores", &[]).await, 0);
+    // Whoever has the last event leaves, all in one moment.
+    drop((streams, callers));
+    let all = STREAMS as u64;
+    cached.until_counted("stores", &[], all).await;
+    let stats = cached.fleet.stats().await.unwrap();
+    let sent = [("outcome", "sent")];
+    assert_eq!(stats.filter("rolter_cache_captures", &sent), all);
+    all_released(&cached.fleet).await;
+    assert!(!cached.fleet.panicked());
+}
+
 /// Times of requests, one after another.
 #[derive(Default)]
 struct Times(Vec<Duration>);

@@ -65,9 +65,10 @@ impl Stores {
     /// Hands over what has waited.
     pub(crate) fn tick(&self) {
         self.left.set(AT_ONCE);
-        while self.left.get() > 0
-            && let Some(store) = self.waiting.borrow_mut().pop_front()
-        {
+        while self.left.get() > 0 {
+            // Nothing is borrowed while one is sent.
+            let next = self.waiting.borrow_mut().pop_front();
+            let Some(store) = next else { break };
             self.left.set(self.left.get() - 1);
             store.send();
         }
