@@ -2,7 +2,6 @@
 
 use crate::cache::{Cache, Outcome};
 use crate::host;
-use crate::room::Room;
 use proxy_wasm::hostcalls;
 use rolter_core::cache::control::Control;
 use rolter_core::cache::headers::{CACHE, CALLER, KIND, PATH, REASON, TICKET};
@@ -44,8 +43,6 @@ pub(crate) struct Hit {
     age: String,
     content_type: String,
     body: Vec<u8>,
-    /// Envoy holds all of it for as long as the client takes to read it.
-    room: Room,
 }
 
 /// Why a target has to answer.
@@ -145,14 +142,11 @@ impl Lookup {
                     "semantic" => ("semantic", Outcome::Semantic),
                     _ => return None,
                 };
-                let mut room = Room::new();
-                room.take(size)?;
                 let hit = Hit {
                     kind,
                     age: text("age")?,
                     content_type: text("content-type")?,
                     body: host::call_bytes(size)?,
-                    room,
                 };
                 self.cache.count(outcome, kind);
                 Some(Looked::Hit(hit))
@@ -177,8 +171,8 @@ impl Lookup {
 }
 
 impl Hit {
-    /// Answers the request. What it returns has to stay for as long as that takes.
-    pub(crate) fn reply(self) -> Room {
+    /// Answers the request.
+    pub(crate) fn reply(&self) {
         let headers = [
             ("content-type", &*self.content_type),
             (CACHE, Outcome::Exact.told()),
@@ -186,6 +180,5 @@ impl Hit {
             ("age", &self.age),
         ];
         host::reply(200, &headers, &self.body);
-        self.room
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::host;
 use crate::lookup::{Looked, Lookup, NoHit};
-use crate::room::Room;
 use crate::route::Route;
 use proxy_wasm::hostcalls;
 use rolter_core::cache::headers::PATH;
@@ -51,26 +50,27 @@ impl Question {
         }
     }
 
-    /// Takes in what the sidecar has answered, in the phase of the answer.
-    ///
-    /// # Errors
-    /// The request is answered with that: the room that its answer takes.
+    /// Takes in what the sidecar has answered, in the phase of the answer. A request that is over
+    /// with that gets its answer here.
     pub(crate) fn take_answer(
         &self,
         mut answers: Answers,
         headers: usize,
         size: usize,
-    ) -> Result<Answers, Room> {
+    ) -> Option<Answers> {
         match self {
             Self::Cache(lookup) => match lookup.answer(headers, size) {
-                Looked::Hit(hit) => return Err(hit.reply()),
+                Looked::Hit(hit) => {
+                    hit.reply();
+                    return None;
+                }
                 Looked::NoHit(no_hit) => answers.cache = Some(no_hit),
             },
             Self::Tokens(tokenize) => {
                 answers.tokens = Tokens::Asked(tokenize.answer(headers, size));
             }
         }
-        Ok(answers)
+        Some(answers)
     }
 
     /// Goes on without an answer: the sidecar cannot be asked.

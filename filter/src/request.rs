@@ -4,7 +4,6 @@ use crate::capture::Cached;
 use crate::host;
 use crate::plugin::{Body, Head, Plugin, Verdict};
 use crate::question::{Answers, Question};
-use crate::room::Room;
 use crate::routed::{CLUSTER, ENDPOINTS, Routed};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
@@ -42,8 +41,6 @@ enum Stage {
     Asking(Box<Asking>),
     /// Under way, and in flight at its target; its answer may be for the cache.
     Routed(Routed, Option<Cached>),
-    /// Answered from the cache, and its answer takes room until it is over.
-    Replayed(#[expect(dead_code, reason = "it counts for as long as it is here")] Room),
     /// Nothing more to do: it has ended, or no route is for it.
     Over,
 }
@@ -167,13 +164,11 @@ impl Context for Request {
                     answers,
                     ..
                 } = *asking;
-                match question.take_answer(answers, headers, size) {
-                    Err(room) => self.stage = Stage::Replayed(room),
-                    Ok(answers) => {
-                        if self.decide(head, &whole_body(), answers) == Action::Continue {
-                            host::resume_request();
-                        }
-                    }
+                let Some(answers) = question.take_answer(answers, headers, size) else {
+                    return;
+                };
+                if self.decide(head, &whole_body(), answers) == Action::Continue {
+                    host::resume_request();
                 }
             }
             stage => self.stage = stage,

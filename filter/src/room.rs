@@ -1,5 +1,4 @@
-//! Room for answers that are held whole in a VM: those that are taken down, and those that are being
-//! replayed.
+//! Room for answers that are taken down in a VM, until they are handed over.
 //!
 //! Invariant: all of them together take no more than [`MAX_BYTES`], and give back what they took.
 
