@@ -123,6 +123,7 @@ async fn a_thousand_equal_requests_at_once_ask_for_one_vector() {
         let embedder = Embedder::start(Manner::Late(Duration::from_millis(200))).await;
         let document = document(&settings, &json!({}), Some(&embedder.url));
         let cached = Arc::new(Cached::start(&document).await);
+        cached.connected().await;
         cached.works().await;
         let before = embedder.texts().len();
         let mut lookups = JoinSet::new();
@@ -160,8 +161,9 @@ async fn a_vector_that_comes_too_late_is_of_use_for_storing() {
     assert_eq!(cached.metric("failures_total", &["time"]), 1);
     // While the vector is on its way.
     cached
-        .store(&missed.ticket, "application/json", &answer("hi"))
+        .stored(&missed.ticket, "application/json", &answer("hi"))
         .await;
+    cached.compares(1).await;
     assert_eq!(
         cached.outcome(&Request::new(&chat("two"))).await,
         "semantic"
@@ -216,8 +218,9 @@ async fn an_embedder_that_does_not_answer_well_makes_a_miss_that_can_be_stored()
             if missed.outcome() == "semantic" {
                 break;
             }
+            assert_eq!(missed.outcome(), "miss", "{manner:?}");
             cached
-                .store(&missed.ticket, "application/json", &answer("hi"))
+                .stored(&missed.ticket, "application/json", &answer("hi"))
                 .await;
             assert!(began.elapsed() < PATIENCE, "{manner:?}");
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -97,10 +97,10 @@ async fn a_redis_that_stops_answering_is_asked_nothing_until_it_answers_again() 
     };
     let missed = |cached: Arc<Cached>| async move { cached.outcome(&hurried).await };
     let began = Instant::now();
-    while missed.clone()(Arc::clone(&cached)).await != "miss" {
+    // Some misses are but those of a hurry on a busy machine.
+    while missed.clone()(Arc::clone(&cached)).await != "miss" || cached.failures("redis") == 0 {
         assert!(began.elapsed() < PATIENCE, "it answers all the time");
     }
-    assert!(cached.failures("redis") > 0);
     pausing.await.unwrap();
     let began = Instant::now();
     while cached.outcome(&request).await != "exact" {

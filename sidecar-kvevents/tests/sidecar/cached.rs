@@ -151,10 +151,18 @@ impl Cached {
         self.sidecar.stop().await;
     }
 
-    /// Waits until Redis can be reached.
+    /// Waits until Redis can be reached, where there is one.
     pub(crate) async fn connected(&self) {
         let is_connected = || self.sidecar.app.cache.as_ref().unwrap().is_connected();
-        eventually(is_connected, |is| *is == Some(true), "Redis").await;
+        eventually(is_connected, |is| *is != Some(false), "Redis").await;
+    }
+
+    /// Waits until so many answers were added to what others are compared with. That of a text whose
+    /// vector was on its way is added after it was stored.
+    pub(crate) async fn compares(&self, count: u64) {
+        let added = || self.metric("stores_total", &["semantic"]);
+        let wanted = format!("{count} answers that are compared");
+        eventually(added, |added| *added == count, &wanted).await;
     }
 
     /// How often a part has not worked.
@@ -232,7 +240,12 @@ impl Filter {
         } else {
             "application/json"
         };
-        let stored = self.store(&missed.ticket, kind, body).await;
+        self.stored(&missed.ticket, kind, body).await;
+    }
+
+    /// Stores this answer, which nothing is wrong with.
+    pub(crate) async fn stored(&self, ticket: &str, content_type: &str, body: &str) {
+        let stored = self.store(ticket, content_type, body).await;
         assert_eq!(stored.status, StatusCode::NO_CONTENT, "{stored:?}");
     }
 

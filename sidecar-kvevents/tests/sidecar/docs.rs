@@ -55,10 +55,12 @@ async fn every_metric_is_documented_and_every_documented_one_of_the_cache_exists
     let request = Request::new(&chat("hello"));
     cached.answered(&request, &answer("hi")).await;
     let ticket = cached.look_up(&Request::new(&chat("ho"))).await.ticket;
-    cached.store(&ticket, "application/json", "cut").await;
-    cached.outcome(&Request::new(&"no JSON")).await;
+    let refused = cached.store(&ticket, "application/json", "cut").await;
+    assert_eq!(refused.reason, "incomplete");
+    let unread = cached.outcome(&Request::new(&"no JSON")).await;
+    assert_eq!(unread, "unreadable");
     redis.kill();
-    cached.outcome(&request).await;
+    assert_eq!(cached.outcome(&request).await, "miss");
     let text = cached.exposition();
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let names = types.filter_map(|line| line.split(' ').next());
