@@ -162,14 +162,7 @@ impl<H: Host> Reader<H> {
         budget: usize,
         mut each: impl FnMut(&[u8]),
     ) -> bool {
-        for slot in self.rings.len()..high.min(MAX_SLOTS) {
-            let slot = SlotId(u8::try_from(slot).unwrap_or(u8::MAX));
-            self.rings.push(Cursor {
-                head: head(host, slot),
-                at: Address::default(),
-                records: None,
-            });
-        }
+        self.watch(host, high);
         let mut left = budget;
         let rings = self.rings.len();
         for turn in 0..rings {
@@ -188,16 +181,32 @@ impl<H: Host> Reader<H> {
     }
 
     /// Publishes a record of this VM's own, which it passes over itself unless there is more to
-    /// read before it. Whether it was not too long.
+    /// read before it: read again, it would count as what another VM has seen too. Whether it was
+    /// not too long.
     pub fn publish(&mut self, host: &H, writer: &mut Writer<H>, record: &[u8]) -> bool {
-        let before = writer.end();
+        let slot = usize::from(writer.slot.0);
+        self.watch(host, slot + 1);
+        let cursor = self.rings.get_mut(slot);
+        // Not where this writer was: it begins a segment before it has anything to write there.
+        let cursor = cursor.filter(|cursor| cursor.at >= cursor.head(host));
         let written = writer.publish(host, record);
-        let cursor = self.rings.get_mut(usize::from(writer.slot.0));
-        if let Some(cursor) = cursor.filter(|cursor| cursor.at == before) {
+        if let Some(cursor) = cursor.filter(|_| written) {
             cursor.at = writer.end();
             cursor.records = Some(writer.records);
         }
         written
+    }
+
+    /// Has a cursor for each of the first `high` rings.
+    fn watch(&mut self, host: &H, high: usize) {
+        for slot in self.rings.len()..high.min(MAX_SLOTS) {
+            let slot = SlotId(u8::try_from(slot).unwrap_or(u8::MAX));
+            self.rings.push(Cursor {
+                head: head(host, slot),
+                at: Address::default(),
+                records: None,
+            });
+        }
     }
 
     /// Begins anew with the oldest that is kept.
@@ -219,6 +228,11 @@ impl<H: Host> Default for Reader<H> {
 }
 
 impl<H: Host> Cursor<H> {
+    /// The end of the ring.
+    fn head(&self, host: &H) -> Address {
+        Address::read(host.read(self.head))
+    }
+
     /// Reads what is new, as far as there are bytes left. Whether that was all.
     fn read(
         &mut self,
@@ -229,7 +243,7 @@ impl<H: Host> Cursor<H> {
         each: &mut impl FnMut(&[u8]),
     ) -> bool {
         loop {
-            let head = Address::read(host.read(self.head));
+            let head = self.head(host);
             if self.at >= head {
                 return true;
             }

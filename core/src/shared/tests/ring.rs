@@ -84,3 +84,34 @@ fn the_next_holder_of_a_slot_goes_on_with_its_ring() {
     assert_eq!(read.len(), 15);
     assert_eq!(reader.lost(), 0);
 }
+
+/// The records that a VM reads now.
+fn read_by(vm: &mut Vm) -> usize {
+    let mut records = 0;
+    vm.worker.read(&vm.host, usize::MAX, |_| records += 1);
+    records
+}
+
+#[test]
+fn nobody_reads_its_own_records_again() {
+    let world = World::new(0, false);
+    let (mut vm, mut other) = (Vm::new(&world, 1), Vm::new(&world, 2));
+    vm.beat();
+    // The first of all, before it has read anything.
+    vm.publish(10);
+    assert_eq!(read_by(&mut vm), 0);
+    for _ in 0..10 {
+        vm.publish(SEGMENT_BYTES / 2);
+        assert_eq!(read_by(&mut vm), 0);
+    }
+    // Slow for once, it takes a slot anew.
+    beat_together(std::slice::from_mut(&mut other), SETTLED);
+    vm.beat();
+    vm.publish(10);
+    assert_eq!(read_by(&mut vm), 0);
+    // Nor does it miss what others tell, who read all of this.
+    assert_eq!(read_by(&mut other), 12);
+    other.publish(10);
+    assert_eq!(read_by(&mut vm), 1);
+    assert_eq!((vm.worker.lost(), other.worker.lost()), (0, 0));
+}
