@@ -1,6 +1,9 @@
 //! All engines in one cluster: the filter ranks them, and Envoy walks down the ranking.
 
-use e2e::{Answer, CHAT, Caller, all_released, answer, in_flight, say, setup, start, text};
+use e2e::{
+    Answer, CHAT, Caller, all_know, all_released, answer, in_flight, rested, say, setup, start,
+    text,
+};
 use engine_sim::Fault;
 use fleet::Fleet;
 use futures_util::future::join_all;
@@ -77,8 +80,7 @@ async fn an_engine_that_dies_under_many_requests_fails_none_of_them() {
     all_released(&fleet).await;
 
     fleet.restart(0).unwrap();
-    // After that it may be tried again.
-    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    rested(&fleet, "vllm-a").await;
     fleet.engines()[1].kill();
     let answer = Caller::new(&fleet).say("Are you back?").await;
     assert_eq!((answer.status, &*answer.engine), (200, "vllm-a"));
@@ -135,6 +137,7 @@ async fn who_served_after_a_retry_has_the_prompt_from_then_on() {
         for number in 0..4 {
             let prompt = text(&format!("moved {number}"), 16);
             let home = Caller::new(&fleet).say(&prompt).await.engine;
+            all_know().await;
             strike(&fleet, &home, Some(Fault::Unavailable(None)));
             let longer = prompt.clone() + &text("more", 8);
             let moved = Caller::new(&fleet).say(&longer).await;
@@ -157,6 +160,40 @@ async fn who_served_after_a_retry_has_the_prompt_from_then_on() {
         );
         all_released(&fleet).await;
     }
+}
+
+/// A worker looks at what all tell while a request is under way, and its own words are among that.
+#[tokio::test]
+async fn who_served_after_a_retry_that_came_late_has_the_prompt_alone() {
+    let mut fleet = start(setup(2, 1).pool()).await;
+    for engine in fleet.engines() {
+        engine.set_fault(Some(Fault::Hang));
+    }
+    let prompt = text("late", 16);
+    let asking = {
+        let (caller, prompt) = (Caller::new(&fleet), prompt.clone());
+        tokio::spawn(async move { caller.say(&prompt).await })
+    };
+    let is_at =
+        |stats: &fleet::Stats, place: usize| in_flight(stats, ["vllm-a", "vllm-b"][place]) == 1;
+    let stats = fleet
+        .stats_when(|stats| is_at(stats, 0) || is_at(stats, 1))
+        .await
+        .unwrap();
+    let (home, other) = if is_at(&stats, 0) { (0, 1) } else { (1, 0) };
+    // By then it has looked, more than once.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    fleet.engines()[other].set_fault(None);
+    fleet.engines()[home].kill();
+    let moved = asking.await.unwrap();
+    assert_eq!(moved.engine, fleet.engines()[other].name());
+    fleet.restart(home).unwrap();
+    rested(&fleet, fleet.engines()[home].name()).await;
+    for _ in 0..16 {
+        let next = Caller::new(&fleet).say(&prompt).await;
+        assert_eq!(next.pick(), (&*moved.engine, "affinity"));
+    }
+    all_released(&fleet).await;
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use engine_sim::{EngineConfig, body_hash};
 use fleet::{Fleet, Setup};
 use reqwest::{Client, RequestBuilder, Response};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::task::JoinSet;
 
 /// The path of chats.
@@ -224,6 +224,27 @@ pub fn in_flight(stats: &fleet::Stats, engine: &str) -> u64 {
 /// The filter's count of requests in flight at all engines.
 pub fn all_in_flight(stats: &fleet::Stats) -> u64 {
     stats.filter("rolter_in_flight", &[])
+}
+
+/// Waits until what some worker has learnt is seen by the next request of any: who has just looked
+/// does so again after two milliseconds at most, and a worker's thread may stand still in between.
+pub async fn all_know() {
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+/// Waits until the target of this name may be used, or tried, again.
+///
+/// # Panics
+/// Where Envoy does not tell.
+pub async fn rested(fleet: &Fleet, target: &str) {
+    let stats = fleet.stats().await;
+    let stats = stats.unwrap_or_else(|error| panic!("{error}"));
+    // Milliseconds, and two bits.
+    let until = stats.filter("rolter_unavailable_until", &[("target", target)]) >> 2;
+    let until = SystemTime::UNIX_EPOCH + Duration::from_millis(until);
+    if let Ok(left) = until.duration_since(SystemTime::now()) {
+        tokio::time::sleep(left).await;
+    }
 }
 
 /// Waits until the filter counts no request in flight anywhere.
