@@ -2,8 +2,8 @@
 //! about choosing alone are tested beside the strategies.
 
 use e2e::{
-    CHAT, Caller, all_in_flight, all_released, answer, hang, in_flight, say, setup, start,
-    strategy, text,
+    CHAT, Caller, all_in_flight, all_know, all_released, answer, hang, in_flight, say, setup,
+    start, strategy, text,
 };
 use serde_json::json;
 use std::time::Duration;
@@ -51,6 +51,7 @@ async fn no_worker_sees_only_its_part_of_the_load_and_of_the_prompts() {
     let fleet = start(setup(2, 4)).await;
     let prompt = text("seen by one", 40);
     let home = Caller::new(&fleet).say(&prompt).await.engine;
+    all_know().await;
     // Three requests on one connection are on one worker …
     let caller = Caller::concurrent(&fleet);
     let hung = hang(&caller, &fleet, &home, &say(&prompt), 3).await;
@@ -106,7 +107,8 @@ async fn one_shared_prefix_does_not_pile_up_on_one_replica() {
         };
         let fleet = start(setup).await;
         for engine in fleet.engines() {
-            engine.set_fault(Some("slow=100".parse().unwrap()));
+            // So long that all are under way at once, on a busy machine too.
+            engine.set_fault(Some("slow=1000".parse().unwrap()));
         }
         let system = text("system", 100);
         let requests = (0..48).map(|number| {

@@ -1,6 +1,6 @@
 //! Each strategy at work, and the split of a route among variants.
 
-use e2e::{Answer, CHAT, Caller, answer, say, setup, start, strategy, text};
+use e2e::{Answer, CHAT, Caller, all_know, answer, say, setup, start, strategy, text};
 use fleet::Fleet;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -162,6 +162,7 @@ async fn a_pipeline_keeps_a_session_and_finds_a_prefix() {
     let fleet = start(strategy(setup(4, 4), "pipeline")).await;
     for session in 0..8 {
         let first = say_in(&Caller::new(&fleet), &format!("{session}"), &text("a", 2)).await;
+        all_know().await;
         for turn in 0..4 {
             let content = text(&format!("{session} {turn}"), 8);
             let next = say_in(&Caller::new(&fleet), &format!("{session}"), &content).await;
@@ -171,6 +172,7 @@ async fn a_pipeline_keeps_a_session_and_finds_a_prefix() {
     for name in 0..8 {
         let prompt = text(&format!("prefix {name}"), 16);
         let first = Caller::new(&fleet).say(&prompt).await;
+        all_know().await;
         let next = Caller::new(&fleet).say(&format!("{prompt} and more")).await;
         assert_eq!(next.pick(), (&*first.engine, "prefix"));
     }
@@ -182,7 +184,8 @@ async fn a_pipeline_of_latency_leaves_a_slow_engine_alone() {
     let setup = strategy(setup(2, 2), "pipeline").with("/routes/0/pipeline", options);
     let fleet = start(setup).await;
     let slow = &fleet.engines()[0];
-    slow.set_fault(Some("slow=60".parse().unwrap()));
+    // Slower than the other one is where the machine is busy.
+    slow.set_fault(Some("slow=600".parse().unwrap()));
     let mut body = say(&text("latency", 8));
     body["stream"] = json!(true);
     let caller = Caller::new(&fleet);
@@ -190,6 +193,7 @@ async fn a_pipeline_of_latency_leaves_a_slow_engine_alone() {
     for _ in 0..40 {
         caller.send(CHAT, &body).await;
     }
+    all_know().await;
     let before = slow.stats().served.values().sum::<u64>();
     for _ in 0..20 {
         // Whatever worker it is, it knows what the others measured.

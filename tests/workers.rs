@@ -1,6 +1,6 @@
 //! Several workers of one Envoy, which route as one.
 
-use e2e::{CONNECTIONS, Caller, all_released, setup, start, text};
+use e2e::{CONNECTIONS, Caller, all_know, all_released, setup, start, text};
 
 fn callers(fleet: &fleet::Fleet) -> Vec<Caller> {
     (0..CONNECTIONS).map(|_| Caller::new(fleet)).collect()
@@ -14,6 +14,7 @@ async fn what_one_worker_learns_all_know() {
         let callers = callers(&fleet);
         let first = callers[round].say(&prompt).await;
         assert_eq!(first.decision, "miss");
+        all_know().await;
         for caller in &callers {
             let answer = caller.say(&prompt).await;
             assert_eq!(answer.pick(), (&*first.engine, "affinity"));
