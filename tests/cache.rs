@@ -82,6 +82,7 @@ async fn two_envoys_share_what_is_in_redis_unless_their_namespaces_differ() {
         ((200, "hit", "exact"), &first.body)
     );
     let apart = Cached::start(setup().with("/cache/namespace", "apart")).await;
+    apart.until_connected().await;
     assert_eq!(apart.ask(CHAT, &body).await.told(), (200, "miss", ""));
 }
 

@@ -20,6 +20,7 @@ async fn a_thousand_who_ask_the_same_at_once_have_their_answer_for_one_embedding
         .semantic(&embedder)
         .with("/cache/redis", redis.url());
     let cached = Cached::start(setup).await;
+    cached.until_connected().await;
     let callers: Vec<Caller> = (0..CONNECTIONS)
         .map(|_| Caller::concurrent(&cached.fleet))
         .collect();
