@@ -1,6 +1,6 @@
 //! Targets that may not be used for a while, and those that are not for everyone.
 
-use e2e::{Answer, CHAT, Caller, all_released, answer, say, setup, start, strategy, text};
+use e2e::{Answer, CHAT, Caller, all_released, answer, rested, say, setup, start, strategy, text};
 use engine_sim::Fault;
 use fleet::Fleet;
 use serde_json::{Value, json};
@@ -47,14 +47,16 @@ async fn an_engine_that_asks_for_a_pause_gets_one_from_all_workers() {
         assert!(fault.starts_with(&status), "the answer is the engine's own");
         while start.elapsed() < Duration::from_millis(1_500) {
             let picked = picked(&fleet, 12).await;
+            // On a busy machine the pause may be over meanwhile.
+            let is_over = start.elapsed() >= Duration::from_secs(2);
             assert!(
-                !picked.iter().any(|target| target == "vllm-a"),
+                is_over || !picked.iter().any(|target| target == "vllm-a"),
                 "{picked:?}"
             );
         }
         let cooling = fleet.stats_when(|stats| state(stats, "vllm-a") == 1).await;
         assert_eq!(state(&cooling.unwrap(), "vllm-a"), 1);
-        tokio::time::sleep(Duration::from_millis(2_100).saturating_sub(start.elapsed())).await;
+        rested(&fleet, "vllm-a").await;
         let picked = picked(&fleet, 40).await;
         assert!(picked.iter().any(|target| target == "vllm-a"), "{picked:?}");
         all_released(&fleet).await;
@@ -78,9 +80,16 @@ async fn an_engine_that_fails_in_a_row_is_left_alone_and_comes_back() {
     for _ in 0..4 {
         assert_eq!(strike(&fleet, 0, "500").await.status, 500);
     }
+    let began = Instant::now();
     strike(&fleet, 0, "reset-before-headers").await;
-    let after = picked(&fleet, 20).await;
-    assert!(after.iter().all(|target| target == "vllm-b"), "{after:?}");
+    for _ in 0..20 {
+        let after = picked(&fleet, 1).await;
+        // Then one request finds out.
+        if began.elapsed() >= Duration::from_secs(1) {
+            break;
+        }
+        assert_eq!(after, ["vllm-b"]);
+    }
     // It is well again; one request finds that out.
     let deadline = Instant::now() + Duration::from_secs(5);
     while !picked(&fleet, 8).await.contains(&"vllm-a".to_owned()) {
@@ -139,7 +148,8 @@ async fn one_request_at_a_time_finds_out_whether_a_silent_engine_is_back() {
     for _ in 0..40 {
         let request = Caller::new(&fleet).request(CHAT).json(&say("Hi"));
         hung.spawn(async move {
-            let patience = Duration::from_secs(1);
+            // Less than the others are kept away for.
+            let patience = Duration::from_secs(3);
             tokio::time::timeout(patience, request.send())
                 .await
                 .is_err()
@@ -319,7 +329,12 @@ async fn a_target_whose_cluster_does_not_exist_is_left_alone() {
     let setup = setup(2, 2).with("/providers/0/cluster", "nowhere");
     let fleet = start(setup).await;
     let mut failures = 0;
+    let began = Instant::now();
     for number in 0..60 {
+        // Then it is tried once more.
+        if began.elapsed() >= Duration::from_secs(3) {
+            break;
+        }
         let answer = Caller::new(&fleet)
             .say(&text(&format!("{number}"), 4))
             .await;
@@ -333,7 +348,12 @@ async fn a_target_whose_cluster_does_not_exist_is_left_alone() {
 async fn a_full_engine_in_a_pool_rests_and_fails_nobody() {
     let fleet = start(setup(2, 2).pool()).await;
     fleet.engines()[0].set_fault(Some("429=1".parse().unwrap()));
+    let began = Instant::now();
     for number in 0..40 {
+        // Once in a second it is asked.
+        if began.elapsed() >= Duration::from_secs(4) {
+            break;
+        }
         let prompt = text(&format!("full {number}"), 8);
         let answer = Caller::new(&fleet).say(&prompt).await;
         assert_eq!((answer.status, &*answer.engine), (200, "vllm-b"));

@@ -31,6 +31,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+/// How long Envoy's numbers may take to be as wanted.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Engines and Envoy, running.
 pub struct Fleet {
     engines: Vec<Engine>,
@@ -238,12 +241,13 @@ impl Fleet {
         Stats::read(self.admin()).await
     }
 
-    /// Waits until Envoy's numbers are as wanted, up to five seconds, and returns the last ones.
+    /// Waits until Envoy's numbers are as wanted, as long as a busy machine may take, and returns the
+    /// last ones.
     ///
     /// # Errors
     /// Where Envoy does not answer.
     pub async fn stats_when(&self, wanted: impl Fn(&Stats) -> bool) -> io::Result<Stats> {
-        self.stats_within(Duration::from_secs(5), wanted).await
+        self.stats_within(PATIENCE, wanted).await
     }
 
     /// Waits so long at most until Envoy's numbers are as wanted, and returns the last ones.
