@@ -76,13 +76,18 @@ async fn what_a_dead_vm_had_in_flight_is_taken_back() {
         assert_eq!(trap(&callers[0]).await.status, 503);
         // The requests of the dead VM are on their own now, and no longer counted; those of the
         // others still are.
+        let reaped = |stats: &fleet::Stats| stats.filter("rolter_reaped_workers", &[]);
+        // Of one target after the other: all is taken back once the living have the rest.
+        let is_right = |stats: &fleet::Stats| {
+            all_in_flight(stats) == stats.filter("rolter_in_flight_share", &[])
+        };
         let stats = fleet
-            .stats_within(REPAIR, |stats| all_in_flight(stats) < all)
+            .stats_within(REPAIR, |stats| reaped(stats) > 0 && is_right(stats))
             .await
             .unwrap();
         let left = all_in_flight(&stats);
-        assert!(left < all, "{left} of {all}");
-        assert_eq!(stats.filter("rolter_reaped_workers", &[]), 1);
+        assert!(left < all && is_right(&stats), "{left} of {all}");
+        assert_eq!(reaped(&stats), 1);
         if workers == 1 {
             assert_eq!(left, 0);
         } else {
