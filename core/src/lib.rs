@@ -12,6 +12,7 @@
 //! | [`hex`] | bytes as digits |
 //! | [`kv`] | which blocks the engines have, as they tell themselves |
 //! | [`memory`] | what a route has learnt, and the lessons for other workers |
+//! | [`policy`] | what passes over every answer, whichever way it came |
 //! | [`prompt`] | what the model will see of a request, read from its body |
 //! | [`affinity`] | which target has how much of a prompt |
 //! | [`balance`] | which target a request goes to, and why |
@@ -40,6 +41,7 @@ pub mod health;
 pub mod hex;
 pub mod kv;
 pub mod memory;
+pub mod policy;
 pub mod prompt;
 mod queue;
 pub mod shared;

@@ -98,6 +98,8 @@ pub struct Semantic {
 pub enum Bypass {
     /// The client wants nothing kept.
     NoStore,
+    /// Its policy would take out what it must not show, and has not been over it.
+    Unsanitized,
     /// It is no `POST`, or it is gRPC.
     Method,
     /// Its path is of no API whose answers are kept.
@@ -140,6 +142,7 @@ impl Bypass {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NoStore => "no_store",
+            Self::Unsanitized => "unsanitized",
             Self::Method => "method",
             Self::Path => "path",
             Self::Body => "body",
@@ -164,6 +167,10 @@ impl Bypass {
     pub fn describe(self) -> &'static str {
         match self {
             Self::NoStore => "the client wants nothing kept (cache-control: no-store)",
+            Self::Unsanitized => {
+                "its policy lets it go on without taking personal data out (on_stream or on_unread: \
+                 skip)"
+            }
             Self::Method => "it is no POST, or it is gRPC",
             Self::Path => "the path is of no API whose answers are kept",
             Self::Body => "it has no body, or one over max_request_bytes",

@@ -96,6 +96,11 @@ impl<'a> Fields<'a> {
         fields
     }
 
+    /// The path to the whole.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// Reports a problem with a field or with something inside it.
     pub(super) fn add(&self, key: &str, what: impl Into<String>) {
         self.report.add(&self.path_of(key), what);

@@ -6,6 +6,7 @@
 mod cache;
 mod fields;
 mod matching;
+mod policy;
 mod provider;
 mod redis;
 mod route;
@@ -17,6 +18,7 @@ mod tests;
 pub use cache::{Cache, RouteCache, Scope, SemanticCache};
 pub use fields::{Errors, Problem};
 pub use matching::{Conditions, Pattern};
+pub use policy::{Action, LooksFor, Pii, PiiKind, PiiPattern, Plugin, Policy, Rule, Unchecked};
 pub use provider::Provider;
 pub use redis::{Redis, RedisKind, RedisNode};
 pub use route::{Group, Reach, Route};
@@ -24,6 +26,7 @@ pub use sidecar::{EventEndpoint, KvEvents, Listen, LmCache, OnGap, Sidecar};
 pub use strategy::Precise;
 
 use fields::{Fields, Report};
+use policy::Policies;
 use serde_json::Value;
 
 /// The whole document.
@@ -44,6 +47,8 @@ pub struct Config {
     pub cache: Option<Cache>,
     /// The engines.
     pub providers: Vec<Provider>,
+    /// What passes over the answers of routes.
+    pub policies: Vec<Policy>,
     /// In the order in which they are tried: the first that matches decides.
     pub routes: Vec<Route>,
 }
@@ -65,7 +70,8 @@ fn read_config(document: &Fields<'_>) -> Config {
     let sidecar = Sidecar::read(document);
     let (providers, names) = provider::read_all(document);
     let cache = Cache::read(document);
-    let (mut routes, uses) = route::read_all(document, &names);
+    let mut policies = Policies::read(document);
+    let (mut routes, uses) = route::read_all(document, &names, &mut policies);
     provider::check_ways(document, &providers, &uses);
     route::check_signals(document, &routes, &providers, sidecar.is_some());
     cache::check(document, &routes, &providers, sidecar.is_some());
@@ -84,6 +90,7 @@ fn read_config(document: &Fields<'_>) -> Config {
         key_header: read_header_name(document, "key_header", "authorization"),
         sidecar,
         providers,
+        policies: policies.finish(),
         routes,
     }
 }

@@ -1,6 +1,7 @@
 //! The routes, and how their requests are split among groups of targets.
 
 use super::fields::Fields;
+use super::policy::Policies;
 use super::strategy::Choosing;
 use super::{Conditions, Precise, Provider, RouteCache, strategy};
 use crate::balance::Strategy;
@@ -25,6 +26,8 @@ pub struct Route {
     pub precise: Option<Precise>,
     /// Its cache of responses, if it has one.
     pub cache: Option<RouteCache>,
+    /// What passes over its answers: a place in [`Config::policies`](super::Config::policies).
+    pub policy: Option<usize>,
     /// Its own targets, unless its variants take all requests, and then the variants. Their
     /// percents add up to 100, and they have [`MAX_TARGETS`] different targets at most.
     pub groups: Vec<Group>,
@@ -58,6 +61,7 @@ pub(super) type Uses = BTreeMap<(usize, Reach), String>;
 pub(super) fn read_all(
     document: &Fields<'_>,
     providers: &BTreeMap<String, usize>,
+    policies: &mut Policies,
 ) -> (Vec<Route>, Uses) {
     let mut names = BTreeMap::new();
     let mut uses = Uses::new();
@@ -96,6 +100,7 @@ pub(super) fn read_all(
                 max_nodes,
                 precise,
                 cache: RouteCache::read(&route, providers),
+                policy: policies.of_route(&route),
                 groups,
             }
         })

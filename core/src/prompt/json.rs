@@ -11,9 +11,9 @@ use memchr::memchr;
 
 /// The text is not JSON, or not the JSON that was expected there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unreadable;
+pub(crate) struct Unreadable;
 
-pub(super) type Result<T> = std::result::Result<T, Unreadable>;
+pub(crate) type Result<T> = std::result::Result<T, Unreadable>;
 
 /// How deep a value may nest, about as deep as `serde_json` goes: one bit a level has to fit a
 /// word.
@@ -21,7 +21,7 @@ const MAX_DEPTH: u32 = 128;
 
 /// One value, as a span of the body.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Json<'a> {
+pub(crate) enum Json<'a> {
     Null,
     /// A number, `true` or `false`.
     Scalar(&'a [u8]),
@@ -33,11 +33,11 @@ pub(super) enum Json<'a> {
 }
 
 impl<'a> Json<'a> {
-    pub(super) fn is_null(self) -> bool {
+    pub(crate) fn is_null(self) -> bool {
         matches!(self, Self::Null)
     }
 
-    pub(super) fn string(self) -> Option<Str<'a>> {
+    pub(crate) fn string(self) -> Option<Str<'a>> {
         match self {
             Self::String(string) => Some(string),
             _ => None,
@@ -45,7 +45,7 @@ impl<'a> Json<'a> {
     }
 
     /// The token id that this number is.
-    pub(super) fn token_id(self) -> Option<u32> {
+    pub(crate) fn token_id(self) -> Option<u32> {
         match self {
             Self::Scalar(digits) => std::str::from_utf8(digits).ok()?.parse().ok(),
             _ => None,
@@ -53,7 +53,7 @@ impl<'a> Json<'a> {
     }
 
     /// A cursor at this value, to read what is in it.
-    pub(super) fn cursor(self) -> Cursor<'a> {
+    pub(crate) fn cursor(self) -> Cursor<'a> {
         Cursor::new(match self {
             Self::Null => b"null",
             Self::String(Str(span))
@@ -65,7 +65,7 @@ impl<'a> Json<'a> {
 
     /// Calls `sink` with the value's text: white space between tokens left out, strings decoded,
     /// so that it does not depend on how a client writes JSON.
-    pub(super) fn compact(self, mut sink: impl FnMut(&[u8])) -> Result<()> {
+    pub(crate) fn compact(self, mut sink: impl FnMut(&[u8])) -> Result<()> {
         let mut cursor = self.cursor();
         while let Some(byte) = cursor.peek() {
             if byte == b'"' {
@@ -86,17 +86,17 @@ impl<'a> Json<'a> {
 
 /// A string, with its quotes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Str<'a>(&'a [u8]);
+pub(crate) struct Str<'a>(&'a [u8]);
 
 impl<'a> Str<'a> {
     /// The bytes themselves where they hold no escape.
-    pub(super) fn plain(self) -> Option<&'a [u8]> {
+    pub(crate) fn plain(self) -> Option<&'a [u8]> {
         let inside = self.inside();
         memchr(b'\\', inside).is_none().then_some(inside)
     }
 
     /// The decoded string in `buffer`, or nothing where it is longer: enough to compare with names.
-    pub(super) fn name<'b>(self, buffer: &'b mut [u8; 32]) -> &'b [u8]
+    pub(crate) fn name<'b>(self, buffer: &'b mut [u8; 32]) -> &'b [u8]
     where
         'a: 'b,
     {
@@ -117,28 +117,28 @@ impl<'a> Str<'a> {
     }
 
     /// The bytes between the quotes as they stand.
-    pub(super) fn inside(self) -> &'a [u8] {
+    pub(crate) fn inside(self) -> &'a [u8] {
         self.0.get(1..self.0.len() - 1).unwrap_or_default()
     }
 
     /// Calls `sink` with the decoded string, run by run. No run ends inside a character.
-    pub(super) fn decode(self, sink: impl FnMut(&[u8])) -> Result<()> {
+    pub(crate) fn decode(self, sink: impl FnMut(&[u8])) -> Result<()> {
         unescape(self.inside(), sink).map(|_| ())
     }
 }
 
 /// A place in the text, from which values are read one after the other.
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(text: &'a [u8]) -> Self {
+    pub(crate) fn new(text: &'a [u8]) -> Self {
         Self { rest: text }
     }
 
     /// Reads an array. `element` has to read one value each time it is called.
-    pub(super) fn array(&mut self, mut element: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+    pub(crate) fn array(&mut self, mut element: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         self.expect(b'[')?;
         let mut first = true;
         while self.has_next(b']', first)? {
@@ -151,7 +151,7 @@ impl<'a> Cursor<'a> {
     /// Reads an object field by field, and returns the whole of it. `field` has to read one value
     /// each time it is called. Names of more than 32 bytes, which nobody asks for, are handed over
     /// as empty if they have escapes.
-    pub(super) fn object(
+    pub(crate) fn object(
         &mut self,
         mut field: impl FnMut(&[u8], &mut Self) -> Result<()>,
     ) -> Result<Json<'a>> {
@@ -174,7 +174,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Moves to the next item of an array or object, or past its end.
-    fn has_next(&mut self, close: u8, first: bool) -> Result<bool> {
+    pub(crate) fn has_next(&mut self, close: u8, first: bool) -> Result<bool> {
         if self.peek() == Some(close) {
             self.advance(1);
             return Ok(false);
@@ -186,17 +186,22 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next byte that is no white space.
-    pub(super) fn peek(&mut self) -> Option<u8> {
+    pub(crate) fn peek(&mut self) -> Option<u8> {
         let spaces = self.rest.iter().take_while(|&&byte| is_space(byte)).count();
         self.advance(spaces);
         self.rest.first().copied()
+    }
+
+    /// How many bytes follow.
+    pub(crate) fn left(&self) -> usize {
+        self.rest.len()
     }
 
     fn advance(&mut self, count: usize) {
         self.rest = self.rest.get(count..).unwrap_or_default();
     }
 
-    fn expect(&mut self, byte: u8) -> Result<()> {
+    pub(crate) fn expect(&mut self, byte: u8) -> Result<()> {
         if self.peek() != Some(byte) {
             return Err(Unreadable);
         }
@@ -211,7 +216,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next value, whatever it is.
-    pub(super) fn value(&mut self) -> Result<Json<'a>> {
+    pub(crate) fn value(&mut self) -> Result<Json<'a>> {
         match self.peek().ok_or(Unreadable)? {
             b'"' => self.string().map(Json::String),
             b'[' => self.nested().map(Json::Array),
@@ -221,14 +226,14 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a string and calls `sink` with its decoded text, as [`Str::decode`] does, in one scan.
-    pub(super) fn text(&mut self, sink: impl FnMut(&[u8])) -> Result<()> {
+    pub(crate) fn text(&mut self, sink: impl FnMut(&[u8])) -> Result<()> {
         self.expect(b'"')?;
         self.rest = unescape(self.rest, sink)?.ok_or(Unreadable)?;
         Ok(())
     }
 
     /// At an opening quote.
-    fn string(&mut self) -> Result<Str<'a>> {
+    pub(crate) fn string(&mut self) -> Result<Str<'a>> {
         let inside = self.rest.get(1..).unwrap_or_default();
         let (string, _) = split_string(inside).ok_or(Unreadable)?;
         self.take(string.len() + 2).map(Str)

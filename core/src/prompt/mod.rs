@@ -6,7 +6,7 @@
 
 mod block;
 mod conversation;
-mod json;
+pub(crate) mod json;
 mod measure;
 #[cfg(test)]
 mod tests;

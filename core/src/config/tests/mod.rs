@@ -2,6 +2,7 @@
 
 mod cache;
 mod matching;
+mod policy;
 mod providers;
 mod routes;
 mod sidecar;
@@ -294,7 +295,7 @@ fn each_mistake_is_told_with_its_path() {
         (
             "/cach",
             json!({}),
-            "cach: unknown key; known here: sidecar, providers, cache, routes, max_request_bytes, debug_headers, session_header, key_header",
+            "cach: unknown key; known here: sidecar, providers, cache, policy, routes, max_request_bytes, debug_headers, session_header, key_header",
         ),
     ];
     each_makes_its_problem(cases);
