@@ -1,11 +1,11 @@
 //! An answer is taken down as it passes, and handed to the sidecar once it is complete.
 //!
-//! Invariant: nothing is delayed for it, and what is taken down has [`Room`].
+//! Invariant: nothing is delayed for it, and what is taken down has room.
 
 use crate::cache::{Cache, Outcome};
+use crate::copied::Copied;
 use crate::host;
 use crate::lookup::{NoHit, Ticket};
-use crate::room::Room;
 use crate::stores::Store;
 use crate::vm::Vm;
 use rolter_core::cache::answer::{Refusal, has_form};
@@ -27,13 +27,7 @@ struct Capture {
     cluster: Rc<str>,
     ticket: Ticket,
     content_type: String,
-    body: Taken,
-}
-
-/// The bytes of an answer, as far as they have come.
-struct Taken {
-    bytes: Vec<u8>,
-    room: Room,
+    body: Copied,
 }
 
 impl Cached {
@@ -49,10 +43,7 @@ impl Cached {
             cluster: Rc::clone(cluster),
             ticket,
             content_type: String::new(),
-            body: Taken {
-                bytes: Vec::new(),
-                room: Room::new(),
-            },
+            body: Copied::new(),
         });
         Self {
             cache: Rc::clone(cache),
@@ -101,7 +92,7 @@ impl Cached {
                 cluster,
                 ticket,
                 content_type,
-                body: Taken { bytes: body, room },
+                body: Copied { bytes: body, room },
             } = capture;
             Vm::get().stores.add(Store {
                 cache: ticket.cache,
@@ -155,28 +146,5 @@ impl Capture {
         let content_type = content_type.filter(|text| text.len() <= MAX_CONTENT_TYPE_BYTES);
         self.content_type = content_type.ok_or(Refusal::ContentType)?;
         Ok(())
-    }
-}
-
-impl Taken {
-    /// Adds the bytes of the body that are passing.
-    fn add(&mut self, size: usize, max: usize) -> Result<(), Refusal> {
-        let len = self.bytes.len().saturating_add(size);
-        if len > max {
-            return Err(Refusal::TooLarge);
-        }
-        let capacity = self.bytes.capacity();
-        if len > capacity {
-            let wanted = len.max(capacity.saturating_mul(2)).min(max);
-            self.room.take(wanted - capacity).ok_or(Refusal::NoRoom)?;
-            self.bytes.reserve_exact(wanted - self.bytes.len());
-        }
-        match host::response_body(size) {
-            Some(bytes) if bytes.len() == size => {
-                self.bytes.extend_from_slice(&bytes);
-                Ok(())
-            }
-            _ => Err(Refusal::Incomplete),
-        }
     }
 }

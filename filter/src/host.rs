@@ -9,7 +9,7 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
 use rolter_core::shared::{Host, Stored};
 use rolter_core::time::Millis;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The authority of calls to the sidecar, which nothing depends on.
 pub(crate) const SIDECAR: &str = "rolter-sidecar";
@@ -118,6 +118,34 @@ pub(crate) fn log_field(name: &str, value: &str) {
     let _ = hostcalls::set_property(vec![name], Some(value.as_bytes()));
 }
 
+/// What a filter has set so for the same stream, at any time.
+pub(crate) fn field(name: &str) -> Option<String> {
+    let value = hostcalls::get_property(vec![name]).ok()??;
+    String::from_utf8(value).ok()
+}
+
+/// The name under which the configuration has this plugin.
+pub(crate) fn root_id() -> Option<Vec<u8>> {
+    hostcalls::get_property(vec!["plugin_root_id"]).ok()?
+}
+
+/// Puts another body in the place of the request body that Envoy holds, in the phase of the body or
+/// trailers.
+pub(crate) fn replace_request_body(body: &[u8]) {
+    let _ = hostcalls::set_buffer(BufferType::HttpRequestBody, 0, usize::MAX, body);
+}
+
+/// Puts another body in the place of the response body that Envoy holds. There has to be one: the SDK
+/// panics where none has come.
+pub(crate) fn replace_response_body(body: &[u8]) {
+    let _ = hostcalls::set_buffer(BufferType::HttpResponseBody, 0, usize::MAX, body);
+}
+
+/// Lets a response go on that was held until now, out of another phase.
+pub(crate) fn resume_response() {
+    let _ = hostcalls::resume_http_response();
+}
+
 /// Whether the answer to a call is a success, in the phase of that.
 pub(crate) fn call_succeeded(headers: usize) -> bool {
     // Where there are none, the call was reset, and there is no map to ask.
@@ -138,6 +166,41 @@ pub(crate) fn call_bytes(size: usize) -> Option<Vec<u8>> {
 /// A header of an answer to a call that has some, in the phase of that.
 pub(crate) fn call_header(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, name).ok()?
+}
+
+/// Calls somebody, out of a request. The number of the call, where there is one.
+pub(crate) fn call(
+    cluster: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+    timeout: Duration,
+) -> Option<u32> {
+    let headers = headers.to_vec();
+    hostcalls::dispatch_http_call(cluster, headers, Some(body), vec![], timeout).ok()
+}
+
+/// Leaves something for the plugins of all workers that have the same `vm_id`.
+pub(crate) fn share(key: &str, value: &[u8]) {
+    let _ = hostcalls::set_shared_data(key, Some(value), None);
+}
+
+/// Whether something was left so.
+pub(crate) fn is_shared(key: &str) -> bool {
+    hostcalls::get_shared_data(key).is_ok_and(|(value, _)| value.is_some())
+}
+
+/// The length that the request announces, or zero, in the phase of the request headers.
+pub(crate) fn content_length() -> usize {
+    request_header("content-length")
+        .and_then(|digits| str::from_utf8(&digits).ok()?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Whether the request opens a tunnel, whose body ends with the connection; in the phase of the
+/// request headers.
+pub(crate) fn is_tunnel() -> bool {
+    request_header("upgrade").is_some()
+        || request_header(":method").is_some_and(|method| method == b"CONNECT")
 }
 
 /// Lets a request go on that was held until now, out of another phase.

@@ -15,9 +15,15 @@
 //! | `cache` | a route's response cache: who uses it, and what becomes of their requests |
 //! | `lookup` | what is asked of the cache before a request is routed |
 //! | `capture` | an answer, taken down as it passes |
+//! | `copied` | the bytes of an answer, copied as they pass |
 //! | `stores` | answers on their way to the sidecar |
 //! | `room` | how much of answers may be held |
 //! | `memories` | what routes have learnt, which outlives a configuration |
+//! | `matching` | which route a request is for |
+//! | `mark` | what the filter of the policy leaves for the one that routes |
+//! | `policy` | the policies of one configuration at work |
+//! | `answer` | an answer under way to the client, as the policy sees and changes it |
+//! | `guarded` | a request and its answer under a policy |
 //! | `metrics` | the numbers in Envoy's stats |
 //! | `configuration` | the forms in which Envoy hands over a document |
 //! | `host` | Envoy's calls, without the SDK's panics |
@@ -34,16 +40,22 @@
 // The entry point that the macro makes takes no documentation.
 #![allow(missing_docs)]
 
+mod answer;
 mod cache;
 mod capture;
 mod configuration;
+mod copied;
 mod feed;
+mod guarded;
 mod host;
 mod known;
 mod lookup;
+mod mark;
+mod matching;
 mod memories;
 mod metrics;
 mod plugin;
+mod policy;
 mod question;
 mod replicas;
 mod request;

@@ -67,6 +67,11 @@ pub(crate) struct Counters<K>(RefCell<Vec<(K, Counter)>>);
 impl<K: Copy + PartialEq> Counters<K> {
     /// Counts one for a key. `define` is asked for its counter the first time.
     pub(crate) fn add_one(&self, key: K, define: impl FnOnce() -> Counter) {
+        self.add(key, 1, define);
+    }
+
+    /// Counts so many.
+    pub(crate) fn add(&self, key: K, amount: u64, define: impl FnOnce() -> Counter) {
         let mut counters = self.0.borrow_mut();
         let known = counters.iter().find(|(known, _)| *known == key);
         let counter = if let Some((_, counter)) = known {
@@ -76,7 +81,7 @@ impl<K: Copy + PartialEq> Counters<K> {
             counters.push((key, counter));
             counter
         };
-        counter.add(1);
+        counter.add(amount);
     }
 }
 

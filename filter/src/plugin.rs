@@ -5,6 +5,8 @@ use crate::cache::Wish;
 use crate::capture::Cached;
 use crate::host;
 use crate::lookup::{Lookup, NoHit};
+use crate::mark::Mark;
+use crate::matching::Matcher;
 use crate::metrics::Histogram;
 use crate::question::{Answers, Question, Tokenize, Tokens};
 use crate::route::{NoTarget, Route};
@@ -12,6 +14,7 @@ use crate::routed::Routed;
 use crate::vm::Vm;
 use fastrand::Rng;
 use rolter_core::balance::Request;
+use rolter_core::cache::Bypass;
 use rolter_core::caller::{key_hash, session_hash};
 use rolter_core::config::Config;
 use rolter_core::kv::tokens::{TOKEN_IDS_HEADER, read_token_ids};
@@ -26,11 +29,10 @@ pub(crate) struct Plugin {
     pub(crate) debug_headers: bool,
     session_header: String,
     key_header: String,
+    matcher: Matcher,
     routes: Vec<Rc<Route>>,
     /// The cluster of the sidecar, where there is one.
     sidecar: Option<Rc<str>>,
-    /// Whether a route depends on the name of the Envoy route, which is dear to read.
-    asks_route_name: bool,
     deciding: Histogram,
     vm: Rc<Vm>,
     rng: RefCell<Rng>,
@@ -51,6 +53,8 @@ pub(crate) struct Head {
     tokens: Option<Vec<u8>>,
     /// What it says about the cache, where a route has one.
     wish: Wish,
+    /// That the policy has been over it, where a route has one.
+    mark: Mark,
 }
 
 /// The body of a request, as far as it is known.
@@ -69,6 +73,8 @@ pub(crate) enum Verdict {
     Routed(Routed, Option<Cached>),
     /// The caller may use none of the targets.
     Forbidden,
+    /// The policy of its route has not been over it.
+    Unguarded,
     /// No route is for it.
     Untouched,
     /// Something is to be asked first.
@@ -90,10 +96,7 @@ impl Plugin {
             debug_headers: config.debug_headers,
             session_header: config.session_header.clone(),
             key_header: config.key_header.clone(),
-            asks_route_name: config
-                .routes
-                .iter()
-                .any(|route| route.conditions.route_name.is_some()),
+            matcher: Matcher::new(config),
             routes: config
                 .routes
                 .iter()
@@ -108,34 +111,27 @@ impl Plugin {
     /// What a request may match. Nothing where no route is for it. Reads the headers that the
     /// routes ask for.
     pub(crate) fn head(&self, authority: &[u8], path: &[u8]) -> Option<Head> {
-        let route_name = self.asks_route_name.then(host::route_name).flatten();
+        let routes = self.matcher.candidates(authority, path);
+        if routes.is_empty() {
+            return None;
+        }
         let mut head = Head {
             dialect: Dialect::of_path(path),
-            routes: Vec::new(),
+            routes,
             session: None,
             key: None,
             tokens: None,
             wish: Wish::default(),
+            mark: Mark::default(),
         };
         let (mut asks_session, mut asks_key, mut asks_tokens) = (false, false, false);
-        let mut asks_cache = false;
-        for (index, route) in self.routes.iter().enumerate() {
-            if route
-                .conditions
-                .head(authority, path, route_name.as_deref())
-            {
-                head.routes.push(index);
-                asks_session |= route.asks_session();
-                asks_key |= route.asks_key;
-                asks_tokens |= route.precise.is_some();
-                asks_cache |= route.cache.is_some();
-                if route.conditions.models.is_empty() {
-                    break;
-                }
-            }
-        }
-        if head.routes.is_empty() {
-            return None;
+        let (mut asks_cache, mut is_guarded) = (false, false);
+        for route in self.candidates(&head) {
+            asks_session |= route.asks_session();
+            asks_key |= route.asks_key;
+            asks_tokens |= route.precise.is_some();
+            asks_cache |= route.cache.is_some();
+            is_guarded |= route.is_guarded;
         }
         let header = |asks: bool, name| asks.then(|| host::request_header(name)).flatten();
         let session = header(asks_session, &self.session_header);
@@ -152,6 +148,9 @@ impl Plugin {
         if asks_cache {
             head.wish = Wish::read();
         }
+        if is_guarded {
+            head.mark = Mark::read();
+        }
         Some(head)
     }
 
@@ -163,8 +162,7 @@ impl Plugin {
 
     /// Whether the decision depends on the model, so that the beginning of a body is of use.
     pub(crate) fn asks_model(&self, head: &Head) -> bool {
-        self.candidates(head)
-            .any(|route| !route.conditions.models.is_empty())
+        self.matcher.asks_model(&head.routes)
     }
 
     fn asks_prompt(&self, head: &Head) -> bool {
@@ -172,18 +170,10 @@ impl Plugin {
             .any(|route| route.asks.prompt.with_session(head.session.is_some()))
     }
 
-    /// The route of a request. One whose model is not known must still go somewhere: to a route
-    /// for any model if there is one, else to the first.
-    fn matching<'a>(&'a self, head: &'a Head, model: Option<&str>) -> Option<&'a Rc<Route>> {
-        let Some(model) = model else {
-            let any = |route: &&Rc<Route>| route.conditions.models.is_empty();
-            return self
-                .candidates(head)
-                .find(any)
-                .or(self.candidates(head).next());
-        };
-        self.candidates(head)
-            .find(|route| route.conditions.model(model))
+    /// The route of a request.
+    fn matching(&self, head: &Head, model: Option<&str>) -> Option<&Rc<Route>> {
+        let place = self.matcher.matching(&head.routes, model)?;
+        self.routes.get(place)
     }
 
     /// Decides where a request goes and counts it there, given what the sidecar has answered.
@@ -215,6 +205,10 @@ impl Plugin {
         let Some(route) = self.matching(head, model.as_deref()) else {
             return Verdict::Untouched;
         };
+        if !route.is_open_to(&head.mark) {
+            route.complain();
+            return Verdict::Unguarded;
+        }
         if let Some(lookup) = lookup(route, head, body, answers) {
             return Verdict::Asks(Question::Cache(lookup));
         }
@@ -313,13 +307,17 @@ impl Plugin {
 fn lookup(route: &Route, head: &Head, body: &Body, answers: &mut Answers) -> Option<Lookup> {
     let cache = route.cache.as_ref().filter(|_| answers.cache.is_none())?;
     let key = head.key.as_ref();
-    // Whoever may use none of the targets gets none of their answers.
-    if route.forbids(key) {
+    // Whoever may use none of the targets gets none of their answers, nor does whom the policy has
+    // not seen.
+    if route.forbids(key) || !route.is_open_to(&head.mark) {
         return None;
     }
     let has_body = matches!(body, Body::Whole(_));
-    let lookup = cache
-        .admits(head.wish, head.dialect, key, has_body)
+    let is_sanitized = !head.mark.is_unsanitized;
+    let lookup = is_sanitized
+        .then_some(())
+        .ok_or(Bypass::Unsanitized)
+        .and_then(|()| cache.admits(head.wish, head.dialect, key, has_body))
         .and_then(|()| Lookup::new(cache, key, head.wish.control));
     if let Err(bypass) = lookup {
         cache.bypass(bypass);

@@ -24,6 +24,12 @@ const FORBIDDEN: &str = concat!(
     r#""message":"No target of this route is for the key of this request."}}"#
 );
 
+/// What a caller reads whose request the policy has not seen.
+const UNGUARDED: &str = concat!(
+    r#"{"type":"error","error":{"type":"api_error","code":"no_policy_filter","param":null,"#,
+    r#""message":"The policy of this route cannot be applied; its operators find why in Envoy's log."}}"#
+);
+
 pub(crate) struct Request {
     plugin: Option<Rc<Plugin>>,
     stage: Stage,
@@ -103,6 +109,12 @@ impl Request {
                 host::reply(403, &headers, FORBIDDEN.as_bytes());
                 Action::Pause
             }
+            Verdict::Unguarded => {
+                self.stage = Stage::Over;
+                let headers = [("content-type", "application/json")];
+                host::reply(500, &headers, UNGUARDED.as_bytes());
+                Action::Pause
+            }
             Verdict::Untouched | Verdict::Asks(_) => {
                 self.stage = Stage::Over;
                 Action::Continue
@@ -139,19 +151,6 @@ fn whole_body() -> Body {
         Some(body) if !body.is_empty() => Body::Whole(body),
         _ => Body::Unread,
     }
-}
-
-/// The length that the request announces, or zero.
-fn content_length() -> usize {
-    host::request_header("content-length")
-        .and_then(|digits| std::str::from_utf8(&digits).ok()?.parse().ok())
-        .unwrap_or(0)
-}
-
-/// Whether the request opens a tunnel, whose body ends with the connection.
-fn is_tunnel() -> bool {
-    host::request_header("upgrade").is_some()
-        || host::request_header(":method").is_some_and(|method| method == b"CONNECT")
 }
 
 impl Context for Request {
@@ -193,12 +192,12 @@ impl HttpContext for Request {
             self.stage = Stage::Over;
             return Action::Continue;
         };
-        if end_of_stream || !plugin.asks_body(&head) || is_tunnel() {
+        if end_of_stream || !plugin.asks_body(&head) || host::is_tunnel() {
             return self.decide(head, &Body::Unread, Answers::default());
         }
         // What is known to be over the limit need not be held at all, unless its beginning tells
         // the model that the route depends on.
-        if !plugin.asks_model(&head) && content_length() > plugin.max_request_bytes {
+        if !plugin.asks_model(&head) && host::content_length() > plugin.max_request_bytes {
             return self.decide(head, &Body::Oversized(Vec::new()), Answers::default());
         }
         self.stage = Stage::Held(head);

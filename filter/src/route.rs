@@ -3,6 +3,7 @@
 use crate::cache::Cache;
 use crate::host::Envoy;
 use crate::known::Known;
+use crate::mark::{Mark, ORDER};
 use crate::memories::Learner;
 use crate::metrics::{Counter, Counters};
 use crate::replicas::Replica;
@@ -12,7 +13,7 @@ use rolter_core::balance::{
     Asks, Balancer, Decision, Fleet, MAX_FOLLOWERS, Reason, Request, Signal, TargetInfo, split,
 };
 use rolter_core::config::{
-    Conditions, Config, Group as GroupConfig, Precise, Provider, Reach, Route as RouteConfig,
+    Config, Group as GroupConfig, Precise, Provider, Reach, Route as RouteConfig,
 };
 use rolter_core::health::{Admission, State};
 use rolter_core::kv::mirror::Mirror;
@@ -20,13 +21,12 @@ use rolter_core::memory::Memory;
 use rolter_core::target::{MAX_TARGETS, TargetId, TargetSet};
 use rolter_core::time::Millis;
 use rolter_core::wire::NameHash;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// A route of the configuration at work.
 pub(crate) struct Route {
     pub(crate) name: String,
-    pub(crate) conditions: Conditions,
     pub(crate) reach: Reach,
     /// What its balancers take into account, which is the same for all of them.
     pub(crate) asks: Asks,
@@ -35,6 +35,10 @@ pub(crate) struct Route {
     /// Where it gets token ids and sends ranks, where it has any use for them.
     pub(crate) precise: Option<Precise>,
     pub(crate) cache: Option<Rc<Cache>>,
+    /// Whether it has a policy, which the filter above passes over its requests and answers.
+    pub(crate) is_guarded: bool,
+    has_complained: Cell<bool>,
+    unguarded: Counter,
     groups: Vec<Rc<Group>>,
     pub(crate) unreadable: Counter,
     pub(crate) oversized: Counter,
@@ -114,7 +118,6 @@ impl Route {
             .any(|group| group.targets().any(|(_, target)| !for_all(target)));
         Self {
             name: route.name.clone(),
-            conditions: route.conditions.clone(),
             reach: route.reach,
             asks: groups
                 .first()
@@ -125,6 +128,9 @@ impl Route {
                 .cache
                 .as_ref()
                 .map(|cache| Rc::new(Cache::new(cache, &route.name))),
+            is_guarded: route.policy.is_some(),
+            has_complained: Cell::new(false),
+            unguarded: counter("rolter_unguarded_requests"),
             tokenized: counter("rolter_tokenized_requests"),
             untokenized: counter("rolter_untokenized_requests"),
             unreadable: counter("rolter_unreadable_bodies"),
@@ -275,6 +281,23 @@ impl Route {
         self.groups
             .iter()
             .all(|group| group.allowed(key).is_empty())
+    }
+
+    /// Whether the policy has been over a request as far as the route has one.
+    pub(crate) fn is_open_to(&self, mark: &Mark) -> bool {
+        !self.is_guarded || mark.is_of(&self.name)
+    }
+
+    /// Counts a request that the policy has not seen, and tells operators, once.
+    pub(crate) fn complain(&self) {
+        self.unguarded.add(1);
+        if !self.has_complained.replace(true) {
+            let route = &self.name;
+            log::error!(
+                "route {route} has a policy that no filter passes over its requests, so they are \
+                 refused; {ORDER}"
+            );
+        }
     }
 
     /// Whether a decision depends on the session.
