@@ -41,8 +41,8 @@ enum Command {
         /// The recording: a JSON object a line.
         capture: PathBuf,
     },
-    /// Tells what the filter reads from a request, under which keys its answer is cached, and why
-    /// not.
+    /// Tells what the filter reads from a request, what the policy does about it, under which keys
+    /// its answer is cached, and why not.
     Explain {
         /// The request's body.
         request: PathBuf,
@@ -112,6 +112,10 @@ fn execute(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
     match command {
         Command::Run(source) => run(source.require()?)?,
         Command::Check(source) => {
+            // Before the rest: filters that should have one configuration may have two.
+            if let Some(path) = &source.envoy_config {
+                document::check_filters(path)?;
+            }
             let config = source.require()?;
             println!("ok: {}", summary(&config));
             if let Some(path) = &source.envoy_config {

@@ -1,10 +1,18 @@
 //! What the documentation shows is accepted, and what it names exists.
 
 use super::cached::{Cached, Request, answer, chat};
-use super::redis_server::RedisServer;
+use super::redis_server::{RedisServer, free_port};
+use super::support::within_patience;
+use rolter_core::config::Config;
+use rolter_core::policy::{Answer, Basis, Context, Policy, Ticket, Verdict};
+use rolter_core::prompt::Dialect;
 use rolter_sidecar::document;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tokio::net::TcpStream;
 
 /// All pages, one after the other.
 fn pages() -> String {
@@ -15,23 +23,107 @@ fn pages() -> String {
         .collect()
 }
 
+/// What is shown in a language.
+fn shown<'a>(pages: &'a str, language: &str) -> Vec<&'a str> {
+    let opening = format!("```{language}\n");
+    let blocks = pages.split(&*opening).skip(1);
+    let blocks: Vec<_> = blocks.filter_map(|rest| rest.split("```").next()).collect();
+    assert!(!blocks.is_empty());
+    blocks
+}
+
 #[test]
 fn each_configuration_of_the_documentation_is_accepted() {
-    let text = pages();
-    let blocks: Vec<_> = text
-        .split("```yaml\n")
-        .skip(1)
-        .map(|rest| rest.split("```").next().unwrap())
-        .collect();
-    assert!(!blocks.is_empty());
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("configuration.yaml");
-    for block in blocks {
+    for block in shown(&pages(), "yaml") {
         std::fs::write(&file, block).unwrap();
-        if let Err(error) = document::read(&file) {
-            panic!("{error}\nin\n{block}");
-        }
+        // A part of Envoy's has the whole configuration in it.
+        let read = if block.starts_with("http_filters:") {
+            document::check_filters(&file).and_then(|()| document::read_envoy(&file))
+        } else {
+            document::read(&file)
+        };
+        let config = match read {
+            Ok(config) => config,
+            Err(error) => panic!("{error}\nin\n{block}"),
+        };
+        // It opens no way round a policy. What else is doubtful, the rest of Envoy's file has.
+        let mut doubts = document::doubts(&file, &config).unwrap();
+        doubts.retain(|doubt| doubt.starts_with("routes: "));
+        assert_eq!(doubts, [""; 0]);
     }
+}
+
+/// The plugin of the documentation, until this is dropped.
+struct Shown(Child);
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn the_plugin_of_the_documentation_does_what_it_says() {
+    let pages = pages();
+    let [plugin] = shown(&pages, "python")[..] else {
+        panic!("one plugin")
+    };
+    let port = free_port();
+    let mut python = Command::new("python3");
+    python.args(["-c", plugin, &port.to_string()]);
+    python.stderr(Stdio::null());
+    let _shown = Shown(python.spawn().expect("python3 runs"));
+    within_patience("the plugin listens", async {
+        while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+
+    let config = json!({
+        "policy": {"plugins": [{"name": "names", "cluster": "names"}]},
+        "providers": [{"name": "a", "cluster": "a"}],
+        "routes": [{"name": "chat", "targets": ["a"]}],
+    });
+    let policy = Policy::new(&Config::read(&config).unwrap().policies[0]).unwrap();
+    let context = Context {
+        route: "chat".to_owned(),
+        dialect: Some(Dialect::Chat),
+        model: None,
+        caller: None,
+        basis: Basis::Upstream,
+        ticket: Ticket::default(),
+    };
+    let client = rolter_sidecar::poll::client().unwrap();
+    let ask = |says: Value| {
+        let answer = Answer {
+            body: json!({"choices": [{"message": {"content": says}}]}).to_string(),
+            is_changed: false,
+            findings: Vec::new(),
+        };
+        let question = policy.question(&answer, &context);
+        let asked = client.post(format!("http://127.0.0.1:{port}/"));
+        let asked = asked.body(question).send();
+        let policy = &policy;
+        async move {
+            let reply = asked.await.unwrap();
+            assert_eq!(reply.status(), 200);
+            policy.verdict(&reply.bytes().await.unwrap())
+        }
+    };
+    let blocked = ask("About Bluebird …".into()).await;
+    let reason = "It names a project.".to_owned();
+    assert_eq!(blocked, Some(Verdict::Block(reason)));
+    let Some(Verdict::Replace(signed)) = ask("Hello".into()).await else {
+        panic!("signed")
+    };
+    let signed: Value = serde_json::from_str(&signed).unwrap();
+    let text = &signed["choices"][0]["message"]["content"];
+    assert_eq!(text, "Hello\n\n(Written by a machine.)");
+    assert_eq!(ask(Value::Null).await, Some(Verdict::Allow));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,20 @@
-//! The configuration, from a file of its own (YAML, TOML or JSON) or out of Envoy's.
+//! The configuration, from a file of its own (YAML, TOML or JSON) or out of Envoy's, and whether the
+//! rest of Envoy's goes with it.
+//!
+//! | module | idea |
+//! |---|---|
+//! | `doubts` | what in Envoy's file is odd, though Envoy accepts it |
+//! | `filter` | whether one of Envoy's filters can be that of the policy |
+//! | `filters` | whether each list of them has it |
+//! | `unguarded` | routes by which clients get round a policy |
 
-use rolter_core::config::{Config, Errors};
+mod doubts;
+mod filter;
+mod filters;
+mod unguarded;
+
+use rolter_core::config::{Config, Errors, Policy};
+use rolter_core::policy;
 use serde_json::Value;
 use std::path::Path;
 use thiserror::Error;
@@ -36,7 +50,7 @@ pub enum Unusable {
 pub fn read(path: &Path) -> Result<Config, Unusable> {
     let name = path.display().to_string();
     let document = parse(path, &name)?;
-    Config::read(&document).map_err(|errors| Unusable::Content(name, errors))
+    checked(&document).map_err(|errors| Unusable::Content(name, errors))
 }
 
 /// Reads the configuration of the filter in a file of Envoy's.
@@ -47,56 +61,41 @@ pub fn read_envoy(path: &Path) -> Result<Config, Unusable> {
     find(&document, &mut found);
     match &*found {
         [] => Err(Unusable::NoFilter(name)),
-        [one] => Config::read(one).map_err(|errors| Unusable::Content(name, errors)),
+        [one] => checked(one).map_err(|errors| Unusable::Content(name, errors)),
         several => Err(Unusable::Several(name, several.len())),
     }
 }
 
-/// What is odd about a configuration in a file of Envoy's, though it is accepted: that Envoy cannot
-/// get to the sidecar, as far as the file tells.
-pub fn doubts(path: &Path, config: &Config) -> Result<Vec<String>, Unusable> {
-    let document = parse(path, &path.display().to_string())?;
-    let Some(sidecar) = &config.sidecar else {
-        return Ok(Vec::new());
-    };
-    let (name, listen) = (&sidecar.cluster, sidecar.listen.to_string());
-    let clusters = document.pointer("/static_resources/clusters");
-    let mut clusters = clusters.and_then(Value::as_array).into_iter().flatten();
-    let Some(cluster) = clusters.find(|cluster| cluster["name"] == **name) else {
-        let what = "nothing reaches the sidecar, unless Envoy gets it from elsewhere";
-        return Ok(vec![format!(
-            "sidecar.cluster: no cluster {name:?} in this file; {what}"
-        )]);
-    };
-    let mut leads_to = Vec::new();
-    addresses(cluster, &mut leads_to);
-    if leads_to.is_empty() || leads_to.contains(&listen) {
-        return Ok(Vec::new());
-    }
-    let leads_to = leads_to.join(", ");
-    Ok(vec![format!(
-        "sidecar.listen: {listen}, but the cluster {name:?} leads to {leads_to}"
-    )])
+/// A configuration whose patterns can be compiled, too.
+fn checked(document: &Value) -> Result<Config, Errors> {
+    let config = Config::read(document)?;
+    policy::compile(&config.policies)?;
+    Ok(config)
 }
 
-/// All addresses in a cluster, as `sidecar.listen` has them.
-fn addresses(value: &Value, found: &mut Vec<String>) {
-    match value {
-        Value::Array(list) => list.iter().for_each(|value| addresses(value, found)),
-        Value::Object(fields) => {
-            if let Some(path) = value.pointer("/pipe/path").and_then(Value::as_str) {
-                found.push(format!("unix://{path}"));
-            }
-            if let Some(socket) = fields.get("socket_address")
-                && let (Some(host), Some(port)) =
-                    (socket["address"].as_str(), socket["port_value"].as_u64())
-            {
-                found.push(format!("{host}:{port}"));
-            }
-            fields.values().for_each(|value| addresses(value, found));
-        }
-        _ => {}
+/// Whether a file of Envoy's has the filter of the policy wherever a route has a policy.
+///
+/// # Errors
+/// All that is wrong with it there, or why the file cannot be read.
+pub fn check_filters(path: &Path) -> Result<(), Unusable> {
+    let name = path.display().to_string();
+    let problems = filters::check(&parse(path, &name)?).problems;
+    if problems.is_empty() {
+        return Ok(());
     }
+    Err(Unusable::Content(name, Errors(problems)))
+}
+
+/// What is odd about a configuration in a file of Envoy's, though it is accepted.
+///
+/// # Errors
+/// Why the file cannot be read.
+pub fn doubts(path: &Path, config: &Config) -> Result<Vec<String>, Unusable> {
+    let document = parse(path, &path.display().to_string())?;
+    let mut doubts = filters::check(&document).doubts;
+    doubts.extend(doubts::of(&document, config));
+    doubts.extend(unguarded::doubts(config));
+    Ok(doubts)
 }
 
 fn parse(path: &Path, name: &str) -> Result<Value, Unusable> {
@@ -138,6 +137,19 @@ fn configuration(any: &Value) -> Option<Value> {
         value => value.clone(),
     };
     ours.get("providers").is_some().then_some(ours)
+}
+
+/// The policies that routes have.
+fn with_policy(config: &Config) -> Vec<&Policy> {
+    let used = |place: usize| {
+        config
+            .routes
+            .iter()
+            .any(|route| route.policy == Some(place))
+    };
+    let policies = config.policies.iter().enumerate();
+    let policies = policies.filter(|(place, _)| used(*place));
+    policies.map(|(_, policy)| policy).collect()
 }
 
 #[cfg(test)]
@@ -228,42 +240,21 @@ routes: [{ name: chat, targets: [a] }]
     }
 
     #[test]
-    fn envoys_files_of_this_project_have_one_configuration() {
-        for name in ["envoy.yaml", "pool.yaml"] {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("../envoy")
-                .join(name);
+    fn envoys_files_of_this_project_are_as_they_should_be() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy");
+        let files = std::fs::read_dir(directory).unwrap();
+        let paths = files.map(|file| file.unwrap().path());
+        let yaml: Vec<_> = paths
+            .filter(|path| {
+                path.extension()
+                    .is_some_and(|extension| extension == "yaml")
+            })
+            .collect();
+        assert!(yaml.len() >= 2);
+        for path in yaml {
+            check_filters(&path).unwrap();
             let config = read_envoy(&path).unwrap();
-            assert_eq!(doubts(&path, &config).unwrap(), [""; 0]);
+            assert_eq!(doubts(&path, &config).unwrap(), [""; 0], "{path:?}");
         }
-    }
-
-    #[test]
-    fn a_cluster_that_does_not_lead_to_the_sidecar_is_doubtful() {
-        let document = |listen: &str, cluster: &str| {
-            let ours: Value = serde_saphyr::from_str(OURS).unwrap();
-            let mut document = serde_json::json!({"static_resources": {
-                "filter": {"configuration": {"value": ours}},
-                "clusters": [{"name": cluster, "endpoints": [
-                    {"address": {"pipe": {"path": "/run/a.sock"}}},
-                ]}],
-            }});
-            document["static_resources"]["filter"]["configuration"]["value"]["sidecar"]["listen"] =
-                listen.into();
-            let (_dir, path) = written("envoy.json", &document.to_string());
-            doubts(&path, &read_envoy(&path).unwrap()).unwrap()
-        };
-        let well = document("unix:///run/a.sock", "rolter_sidecar");
-        assert_eq!(well, [""; 0]);
-        let [misspelt] = &document("unix:///run/a.sock", "rolter_sidcar")[..] else {
-            panic!("one doubt")
-        };
-        assert!(misspelt.starts_with("sidecar.cluster: no cluster \"rolter_sidecar\""));
-        let [elsewhere] = &document("127.0.0.1:9463", "rolter_sidecar")[..] else {
-            panic!("one doubt")
-        };
-        let expected = "sidecar.listen: 127.0.0.1:9463, but the cluster \"rolter_sidecar\" leads to \
-                        unix:///run/a.sock";
-        assert_eq!(elsewhere, expected);
     }
 }

@@ -1,7 +1,9 @@
-//! What the filter reads from a request, and what the cache does with it, for people to look at.
+//! What the filter reads from a request, and what policy and cache do with it, for people to look at.
+
+mod policy;
 
 use rolter_core::cache::{Asked, Bypass, MAX_TEXT_BYTES, Question, VERSION_HEADERS, admits};
-use rolter_core::config::{Config, RouteCache, Scope};
+use rolter_core::config::{Config, Policy, RouteCache, Scope};
 use rolter_core::hex::to_hex;
 use rolter_core::prompt::Prompt;
 use std::fmt::Write;
@@ -48,12 +50,15 @@ impl FromStr for Header {
     }
 }
 
-/// Whose cache a request is looked for in.
+/// The route of a request: whose policy it is under, and whose cache it is looked for in.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     namespace: &'a str,
     route: &'a str,
     cache: Option<&'a RouteCache>,
+    policy: Option<&'a Policy>,
+    /// Longer bodies are not read.
+    max_request_bytes: usize,
     /// What there is to say of the place itself.
     note: &'static str,
 }
@@ -64,6 +69,8 @@ impl Place<'static> {
         namespace: "rolter",
         route: "-",
         cache: None,
+        policy: None,
+        max_request_bytes: usize::MAX,
         note: "no configuration is given: the keys are those of a cache that all callers of a \
                route \"-\" share",
     };
@@ -97,6 +104,8 @@ impl<'a> Place<'a> {
             namespace: namespace.unwrap_or(Place::UNKNOWN.namespace),
             route: &route.name,
             cache: route.cache.as_ref(),
+            policy: route.policy.and_then(|place| config.policies.get(place)),
+            max_request_bytes: config.max_request_bytes,
             note,
         })
     }
@@ -107,7 +116,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// What the filter reads from a request, and what the cache of a place makes of it.
+/// What the filter reads from a request, and what policy and cache of a place make of it.
 pub fn explain(request: &Request<'_>, place: &Place<'_>) -> String {
     let mut out = String::new();
     let mut line = |key: &str, value: String| {
@@ -115,7 +124,15 @@ pub fn explain(request: &Request<'_>, place: &Place<'_>) -> String {
         writeln!(out, "{key:<10}{value}").unwrap_or_default();
     };
     explain_prompt(request, &mut line);
-    explain_cache(request, place, &mut line);
+    let Some(passed) = policy::explain(request, place, &mut line) else {
+        return out;
+    };
+    let sanitized = passed.body.as_ref();
+    let request = Request {
+        body: sanitized.map_or(request.body, |body| body.as_bytes()),
+        ..*request
+    };
+    explain_cache(&request, place, passed.is_unsanitized, &mut line);
     out
 }
 
@@ -153,7 +170,12 @@ fn explain_prompt(request: &Request<'_>, line: &mut dyn FnMut(&str, String)) {
     }
 }
 
-fn explain_cache(request: &Request<'_>, place: &Place<'_>, line: &mut dyn FnMut(&str, String)) {
+fn explain_cache(
+    request: &Request<'_>,
+    place: &Place<'_>,
+    is_unsanitized: bool,
+    line: &mut dyn FnMut(&str, String),
+) {
     if place.is_closed() {
         line("cache", place.note.to_owned());
         return;
@@ -176,9 +198,10 @@ fn explain_cache(request: &Request<'_>, place: &Place<'_>, line: &mut dyn FnMut(
     let caller = place
         .cache
         .map_or(Ok(()), |cache| admits(cache, request.caller.as_ref()));
-    if let Err(why) = caller {
-        bypass(line, why);
-    }
+    let unsanitized = is_unsanitized.then_some(Bypass::Unsanitized);
+    let whys = unsanitized.into_iter().chain(caller.err());
+    let is_looked_for = whys.clone().next().is_none();
+    whys.for_each(|why| bypass(line, why));
     let value = |name: &str| {
         let header = request.headers.iter().find(|header| header.name == name);
         header.map_or(&b""[..], |header| header.value.as_bytes())
@@ -197,8 +220,7 @@ fn explain_cache(request: &Request<'_>, place: &Place<'_>, line: &mut dyn FnMut(
         Ok(question) => question,
         Err(why) => return bypass(line, why),
     };
-    let is_known = caller.is_ok();
-    if is_known {
+    if is_looked_for {
         line("exact", to_hex(&question.exact.0));
     }
     if place.cache.is_some_and(|cache| cache.semantic.is_none()) {
@@ -207,7 +229,7 @@ fn explain_cache(request: &Request<'_>, place: &Place<'_>, line: &mut dyn FnMut(
     }
     match &question.semantic {
         Ok(semantic) => {
-            if is_known {
+            if is_looked_for {
                 line("partition", to_hex(&semantic.partition.0));
             }
             let length = semantic.text.len();
