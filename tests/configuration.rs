@@ -1,35 +1,14 @@
 //! The configuration as Envoy takes it.
 
+use e2e::validation::{shown, validate};
 use e2e::{Caller, all_released, hang, say, setup, start, text};
-use fleet::{envoy_binary, module};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
 const DOCUMENTED: &str = include_str!("../envoy/envoy.yaml");
 const POOL: &str = include_str!("../envoy/pool.yaml");
-
-/// Runs `envoy --mode validate` on this text, with the module where it was built.
-fn validate(yaml: &str) -> Output {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("envoy.yaml");
-    let module = module().unwrap();
-    fs::write(
-        &file,
-        yaml.replace("/etc/rolter/rolter_filter.wasm", module.to_str().unwrap()),
-    )
-    .unwrap();
-    Command::new(envoy_binary().unwrap())
-        .args(["--mode", "validate", "--use-dynamic-base-id", "-c"])
-        .arg(&file)
-        .output()
-        .unwrap()
-}
-
-fn shown(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-}
+const POLICY: &str = include_str!("../envoy/policy.yaml");
 
 /// The documented configuration with its plain YAML replaced by text, as control planes send it.
 fn with_text(json: &str) -> String {
@@ -47,7 +26,7 @@ fn with_text(json: &str) -> String {
 
 #[test]
 fn the_documented_configurations_are_accepted_as_they_stand() {
-    for documented in [DOCUMENTED, POOL] {
+    for documented in [DOCUMENTED, POOL, POLICY] {
         let output = validate(documented);
         assert!(output.status.success(), "{}", shown(&output));
     }

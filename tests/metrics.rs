@@ -1,9 +1,11 @@
 //! What operators see.
 
-use e2e::cached::PATIENCE;
+use e2e::cached::{PATIENCE, with};
+use e2e::guarded::plugin;
+use e2e::server::{Reply, Server};
 use e2e::{CHAT, Caller, all_released, answer, say, setup, start, text};
 use fleet::Fleet;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -21,8 +23,27 @@ fn words(text: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// A pool in which everything has happened that a metric tells of, and what Prometheus gets.
+/// What Prometheus gets where everything has happened that a metric tells of: in a pool, and under a
+/// policy.
 async fn eventful_metrics() -> String {
+    eventful_pool().await + &eventful_policy().await
+}
+
+async fn eventful_policy() -> String {
+    let judge = Server::start(|_| Reply::never()).await;
+    let rule = json!({"name": "any", "pattern": ".", "action": "report"});
+    let plugin = plugin("judge", &json!({"timeout_ms": 100}));
+    let policy = json!({"guardrails": [rule], "pii": {"kinds": ["email"]}, "plugins": [plugin]});
+    let setup = setup(1, 1).guarded(policy).cluster("judge", judge.addr());
+    let fleet = start(setup).await;
+    let caller = Caller::new(&fleet);
+    assert_eq!(caller.say("I am ann@example.com.").await.status, 503);
+    let stream = with(&say("hello"), "/stream", json!(true));
+    assert_eq!(caller.send(CHAT, &stream).await.status, 400);
+    once_all_are_there(&fleet, OF_POLICIES).await
+}
+
+async fn eventful_pool() -> String {
     let setup = setup(2, 2).watched().pool().configure(|config| {
         let nobody = "0".repeat(64);
         config["providers"][0]["allowed_keys"] = Value::Null;
@@ -34,9 +55,9 @@ async fn eventful_metrics() -> String {
         config["providers"].as_array_mut().unwrap().push(private);
         let mut route = config["routes"][1].clone();
         route["name"] = "private".into();
-        route["match"] = serde_json::json!({"path_prefix": "/private/"});
+        route["match"] = json!({"path_prefix": "/private/"});
         route["targets"] = vec!["private"].into();
-        config["routes"][0]["cache"] = serde_json::json!({"scope": "route"});
+        config["routes"][0]["cache"] = json!({"scope": "route"});
         config["routes"].as_array_mut().unwrap().insert(0, route);
     });
     let fleet = start(setup).await;
@@ -56,9 +77,14 @@ async fn eventful_metrics() -> String {
     all_released(&fleet).await;
     // Some are written with the next beat, and those that nobody has documented are waited for too.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
-    let (documented, began) = (documented(), Instant::now());
+    once_all_are_there(&fleet, OF_POOLS).await
+}
+
+/// What Prometheus gets once all that these texts tell of is there, if it ever is.
+async fn once_all_are_there(fleet: &Fleet, texts: &[&str]) -> String {
+    let (documented, began) = (documented(texts), Instant::now());
     loop {
-        let metrics = prometheus(&fleet).await;
+        let metrics = prometheus(fleet).await;
         if words(&documented).is_subset(&names(&metrics)) || began.elapsed() > PATIENCE {
             return metrics;
         }
@@ -66,15 +92,24 @@ async fn eventful_metrics() -> String {
     }
 }
 
-/// The names in the tables of the documentation.
-fn documented() -> String {
-    let texts = [
-        "README.md",
-        "docs/exact-routing.md",
-        "docs/response-cache.md",
-    ]
-    .map(file);
-    let texts = texts.concat();
+/// Where the metrics of a pool are documented, and those of a policy.
+const OF_POOLS: &[&str] = &[
+    "README.md",
+    "docs/exact-routing.md",
+    "docs/response-cache.md",
+];
+const OF_POLICIES: &[&str] = &["docs/policy.md"];
+
+/// The labels that a query groups by.
+fn grouped_by(query: &str) -> impl Iterator<Item = &str> {
+    let lists = query.split("by (").skip(1);
+    let lists = lists.filter_map(|rest| rest.split(')').next());
+    lists.flat_map(|list| list.split(", "))
+}
+
+/// The names in the tables of these texts.
+fn documented(texts: &[&str]) -> String {
+    let texts: String = texts.iter().map(|text| file(text)).collect();
     let table = texts.lines().filter(|line| line.starts_with("| `rolter_"));
     let table: Vec<&str> = table.filter_map(|line| line.split('|').nth(1)).collect();
     table.join(" ")
@@ -98,7 +133,8 @@ fn names(metrics: &str) -> BTreeSet<&str> {
 #[tokio::test]
 async fn every_metric_is_documented_and_every_documented_one_exists() {
     let metrics = eventful_metrics().await;
-    assert_eq!(words(&documented()), names(&metrics));
+    let documented = documented(&[OF_POOLS, OF_POLICIES].concat());
+    assert_eq!(words(&documented), names(&metrics));
 }
 
 #[tokio::test]
@@ -126,9 +162,11 @@ async fn every_query_of_the_dashboard_names_metrics_and_labels_that_exist() {
                 })
                 .collect();
             assert!(!lines.is_empty(), "{name} of {query}");
-            for label in ["route", "target", "reason", "outcome"] {
+            for label in [
+                "route", "target", "reason", "outcome", "rule", "plugin", "kind", "basis",
+            ] {
                 let asks =
-                    query.contains(&format!("{label}=")) || query.contains(&format!("by ({label}"));
+                    query.contains(&format!("{label}=")) || grouped_by(query).any(|by| by == label);
                 let has = lines
                     .iter()
                     .any(|line| line.contains(&format!("{label}=\"")));

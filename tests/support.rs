@@ -4,6 +4,9 @@
 #![forbid(unsafe_code)]
 
 pub mod cached;
+pub mod guarded;
+pub mod server;
+pub mod validation;
 
 use engine_sim::{EngineConfig, body_hash};
 use fleet::{Fleet, Setup};

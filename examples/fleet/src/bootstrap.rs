@@ -1,4 +1,4 @@
-//! Envoy's configuration: a documented one, with the engines and ports of this machine, and the
+//! Envoy's configuration: a documented one, with the engines and ports of this machine, and each
 //! filter in a file of its own.
 
 use crate::Reach;
@@ -10,21 +10,32 @@ use std::path::Path;
 
 const BY_CLUSTER: &str = include_str!("../../../envoy/envoy.yaml");
 const IN_POOL: &str = include_str!("../../../envoy/pool.yaml");
+const WITH_POLICY: &str = include_str!("../../../envoy/policy.yaml");
 const LISTENER: &str = "/static_resources/listeners/0";
-const FILTER_SLOT: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config\
-                           /http_filters/0";
-const FILTER_NAME: &str = "rolter";
+const FILTERS: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config\
+                       /http_filters";
+/// The filter that routes, after that of the policy, where there is one.
+const ROUTING: &str = "rolter";
+const POLICY: &str = "rolter_policy";
 
 /// What Envoy is told.
 pub(crate) struct Bootstrap {
     /// The whole document.
     pub(crate) document: Value,
-    /// The filter's part of it, which Envoy takes from a file of its own, so that it can change.
-    pub(crate) filter: Value,
+    /// Its filters of the module, in their order. Envoy takes each from a file of its own, so that
+    /// it can change.
+    pub(crate) filters: Vec<Filter>,
+    /// The configuration that they share.
+    pub(crate) configuration: Value,
 }
 
-/// Where Envoy finds the filter's part: a name in the folder of the bootstrap.
-pub(crate) const FILTER_FILE: &str = "filter.json";
+/// A filter's part of the document.
+pub(crate) struct Filter {
+    pub(crate) name: &'static str,
+    typed: Value,
+    /// How often it has changed.
+    version: usize,
+}
 
 /// Below this, Envoy holds a body within the listener's limit, whatever the route says. Then the
 /// limit has to be as long as the longest body in chunks, as `envoy/envoy.yaml` says; this is what
@@ -37,6 +48,10 @@ pub(crate) struct Parts<'a> {
     /// The names and addresses of the engines.
     pub(crate) engines: &'a [(&'a str, SocketAddr)],
     pub(crate) reach: Reach,
+    /// The policy of all routes, if there is one.
+    pub(crate) policy: Option<&'a Value>,
+    /// The names and addresses of what else there is to be reached.
+    pub(crate) clusters: &'a [(String, SocketAddr)],
     /// The socket of the sidecar, where there is one.
     pub(crate) sidecar: Option<&'a Path>,
     pub(crate) listen: SocketAddr,
@@ -49,16 +64,20 @@ pub(crate) fn bootstrap(
     folder: &Path,
     parts: &Parts<'_>,
     configure: impl FnOnce(&mut Value),
+    finish: impl FnOnce(&mut Value),
 ) -> io::Result<Bootstrap> {
     let &Parts {
         engines,
         reach,
+        policy,
+        clusters: others,
         sidecar,
         listen,
         envoy,
         module,
     } = parts;
     let documented = match reach {
+        Reach::Cluster if policy.is_some() => WITH_POLICY,
         Reach::Cluster => BY_CLUSTER,
         Reach::Pool => IN_POOL,
     };
@@ -71,9 +90,26 @@ pub(crate) fn bootstrap(
     if envoy < ROUTE_LIMITS_BODIES {
         *at(listener, "/per_connection_buffer_limit_bytes")? = json!(LONGEST_BODY);
     }
-    let filter = &mut at(&mut document, FILTER_SLOT)?["typed_config"];
-    *at(filter, "/config/vm_config/code/local/filename")? = json!(module);
-    let configuration = configuration(filter)?;
+    let slots = at(&mut document, FILTERS)?;
+    let names_of_filters: &[_] = if policy.is_some() {
+        &[POLICY, ROUTING]
+    } else {
+        &[ROUTING]
+    };
+    let filters = names_of_filters.iter().enumerate();
+    let mut filters = filters
+        .map(|(place, name)| Filter::take(name, &mut slots[place], folder, module))
+        .collect::<io::Result<Vec<_>>>()?;
+    let mut configuration = filters
+        .last_mut()
+        .map(|filter| filter.configuration().cloned())
+        .transpose()?
+        .unwrap_or_default();
+    if let Some(policy) = policy {
+        configuration["policy"] = policy.clone();
+        // Whether there is a cache, and a sidecar for it, is for the setup to say.
+        without(&mut configuration, &["sidecar", "cache"]);
+    }
     configuration["providers"] = engines
         .iter()
         .map(|(name, addr)| match reach {
@@ -81,67 +117,122 @@ pub(crate) fn bootstrap(
             Reach::Pool => json!({"name": name, "endpoint": addr.to_string()}),
         })
         .collect();
-    let routes = at(configuration, "/routes")?.as_array_mut();
+    let routes = at(&mut configuration, "/routes")?.as_array_mut();
     for route in routes.into_iter().flatten() {
         route["targets"] = json!(names);
+        if policy.is_some() {
+            without(route, &["cache"]);
+        }
     }
-    configure(configuration);
-    let slot = at(&mut document, FILTER_SLOT)?;
-    let filter = slot["typed_config"].take();
-    *slot = json!({
-        "name": FILTER_NAME,
-        "config_discovery": {
-            "config_source": {
-                "path_config_source": {
-                    "path": folder.join(FILTER_FILE),
-                    "watched_directory": {"path": folder},
-                },
-            },
-            "type_urls": [filter["@type"]],
-        },
-    });
+    configure(&mut configuration);
+    for filter in &mut filters {
+        *filter.configuration()? = configuration.clone();
+    }
     document["node"] = json!({"id": "fleet", "cluster": "fleet"});
 
     let clusters = at(&mut document, "/static_resources/clusters")?;
     let documented = clusters[0].take();
     let watcher = clusters.as_array().and_then(|all| all.last()).cloned();
-    *clusters = match reach {
+    let mut reached = match reach {
         Reach::Cluster => engines
             .iter()
             .map(|(name, addr)| cluster(documented.clone(), name, &[*addr]))
-            .collect::<io::Result<_>>()?,
+            .collect::<io::Result<Vec<_>>>()?,
         Reach::Pool => {
             let addrs: Vec<SocketAddr> = engines.iter().map(|(_, addr)| *addr).collect();
-            json!([cluster(documented, "engines", &addrs)?])
+            vec![cluster(documented.clone(), "engines", &addrs)?]
         }
     };
+    for (name, addr) in others {
+        reached.push(cluster(documented.clone(), name, &[*addr])?);
+    }
     if let (Some(socket), Some(mut watcher)) = (sidecar, watcher) {
         *at(
             &mut watcher,
             "/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/pipe/path",
         )? = json!(socket);
-        if let Value::Array(clusters) = at(&mut document, "/static_resources/clusters")? {
-            clusters.push(watcher);
-        }
+        reached.push(watcher);
     }
-    Ok(Bootstrap { document, filter })
-}
-
-/// The filter's part as Envoy expects it in its file.
-pub(crate) fn discovery(filter: &Value, version: usize) -> Value {
-    json!({
-        "version_info": version.to_string(),
-        "resources": [{
-            "@type": "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
-            "name": FILTER_NAME,
-            "typed_config": filter,
-        }],
+    *clusters = reached.into();
+    finish(&mut document);
+    Ok(Bootstrap {
+        document,
+        filters,
+        configuration,
     })
 }
 
-/// The filter's own configuration inside its part.
-pub(crate) fn configuration(filter: &mut Value) -> io::Result<&mut Value> {
-    at(filter, "/config/configuration/value")
+impl Filter {
+    /// Takes a filter out of the document, which refers to its file then.
+    fn take(
+        name: &'static str,
+        slot: &mut Value,
+        folder: &Path,
+        module: &Path,
+    ) -> io::Result<Self> {
+        if slot["name"] != name {
+            let place = &slot["name"];
+            let what = format!("the configuration in envoy/ has {place} in the place of {name}");
+            return Err(io::Error::other(what));
+        }
+        let mut typed = slot["typed_config"].take();
+        *at(&mut typed, "/config/vm_config/code/local/filename")? = json!(module);
+        let filter = Self {
+            name,
+            typed,
+            version: 0,
+        };
+        *slot = json!({
+            "name": name,
+            "config_discovery": {
+                "config_source": {
+                    "path_config_source": {
+                        "path": folder.join(filter.file()),
+                        "watched_directory": {"path": folder},
+                    },
+                },
+                "type_urls": [filter.typed["@type"]],
+            },
+        });
+        Ok(filter)
+    }
+
+    /// Where Envoy finds it: a name in the folder of the bootstrap.
+    pub(crate) fn file(&self) -> String {
+        format!("{}.json", self.name)
+    }
+
+    /// It as Envoy expects it in its file.
+    pub(crate) fn discovery(&self) -> String {
+        let discovery = json!({
+            "version_info": self.version.to_string(),
+            "resources": [{
+                "@type": "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
+                "name": self.name,
+                "typed_config": self.typed,
+            }],
+        });
+        discovery.to_string()
+    }
+
+    /// The counter of how often Envoy has taken it.
+    pub(crate) fn taken(&self) -> String {
+        format!(
+            "extension_config_discovery.http_filter.{}.config_reload",
+            self.name
+        )
+    }
+
+    /// Gives it another configuration.
+    pub(crate) fn change(&mut self, configuration: &Value) -> io::Result<()> {
+        *self.configuration()? = configuration.clone();
+        self.version += 1;
+        Ok(())
+    }
+
+    fn configuration(&mut self) -> io::Result<&mut Value> {
+        at(&mut self.typed, "/config/configuration/value")
+    }
 }
 
 /// The documented cluster under this name, with these endpoints.
@@ -154,6 +245,14 @@ fn cluster(mut cluster: Value, name: &str, addrs: &[SocketAddr]) -> io::Result<V
         .map(|addr| json!({"endpoint": {"address": {"socket_address": address(*addr)}}}))
         .collect();
     Ok(cluster)
+}
+
+fn without(object: &mut Value, keys: &[&str]) {
+    for key in keys {
+        object
+            .as_object_mut()
+            .and_then(|object| object.remove(*key));
+    }
 }
 
 fn address(addr: SocketAddr) -> Value {

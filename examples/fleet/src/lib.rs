@@ -1,8 +1,8 @@
 //! Engines behind a real Envoy with the filter, started on free ports of this machine and stopped
 //! when the [`Fleet`] is dropped.
 //!
-//! Envoy's configuration is the documented `envoy/envoy.yaml` or `envoy/pool.yaml` with other ports
-//! and engines, so what runs here is what users are told to run.
+//! Envoy's configuration is one of those documented in `envoy/` with other ports and engines, so what
+//! runs here is what users are told to run.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ pub use setup::{Reach, Setup};
 pub use sidecar::sidecar_binary;
 pub use stats::Stats;
 
-use bootstrap::{Bootstrap, FILTER_FILE, Parts};
+use bootstrap::{Bootstrap, Filter, Parts};
 use engine_sim::Engine;
 use envoy::Envoy;
 use serde_json::{Value, json};
@@ -39,9 +39,9 @@ pub struct Fleet {
     engines: Vec<Engine>,
     envoy: Envoy,
     sidecar: Option<Sidecar>,
-    /// The filter's part of Envoy's configuration, and how often it has changed.
-    filter: Value,
-    version: usize,
+    /// The filters of the module, in their order, and the configuration that they share.
+    filters: Vec<Filter>,
+    configuration: Value,
 }
 
 impl Fleet {
@@ -90,57 +90,77 @@ impl Fleet {
         let module = if setup.trap { trap_module() } else { module() }?;
         let Bootstrap {
             document,
-            mut filter,
+            filters,
+            configuration,
         } = bootstrap::bootstrap(
             folder.path(),
             &Parts {
                 engines: &names,
                 reach: setup.reach,
+                policy: setup.policy.as_ref(),
+                clusters: &setup.clusters,
                 sidecar: socket.as_deref(),
                 listen: setup.listen,
                 envoy: envoy::version()?,
                 module: &module,
             },
             configure,
+            setup.finish,
         )?;
         let sidecar = match socket {
             None => None,
-            Some(_) => {
-                let document = bootstrap::configuration(&mut filter)?.to_string();
-                Some(Sidecar::start(folder.path(), &document).await?)
-            }
+            Some(_) => Some(Sidecar::start(folder.path(), &configuration.to_string()).await?),
         };
-        let discovery = bootstrap::discovery(&filter, 0).to_string();
         fs::write(folder.path().join("envoy.json"), document.to_string())?;
-        fs::write(folder.path().join(FILTER_FILE), discovery)?;
+        for filter in &filters {
+            fs::write(folder.path().join(filter.file()), filter.discovery())?;
+        }
         let envoy = Envoy::start(folder, setup.workers).await?;
         Ok(Self {
             engines,
             envoy,
             sidecar,
-            filter,
-            version: 0,
+            filters,
+            configuration,
         })
     }
 
-    /// Changes the filter's configuration under way, and waits until Envoy has taken it.
+    /// Changes the filters' configuration under way, and waits until Envoy has taken it.
     ///
     /// # Errors
     /// Where Envoy refuses it, or does not answer.
     pub async fn reconfigure(&mut self, change: impl FnOnce(&mut Value)) -> io::Result<()> {
-        const TAKEN: &str = "extension_config_discovery.http_filter.rolter.config_reload";
-        change(bootstrap::configuration(&mut self.filter)?);
-        self.version += 1;
-        let discovery = bootstrap::discovery(&self.filter, self.version).to_string();
-        let wanted = self.stats().await?.envoy(TAKEN) + 1;
-        self.envoy.put(FILTER_FILE, &discovery)?;
+        change(&mut self.configuration);
+        for place in 0..self.filters.len() {
+            self.configure(place, &self.configuration.clone()).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives one of the filters, counted as they come, a configuration that the others do not have.
+    ///
+    /// # Errors
+    /// Where there is none, or Envoy refuses it, or does not answer.
+    pub async fn configure(&mut self, filter: usize, configuration: &Value) -> io::Result<()> {
+        let Some(filter) = self.filters.get_mut(filter) else {
+            return Err(io::Error::other(format!("there is no filter {filter}")));
+        };
+        filter.change(configuration)?;
+        let (taken, file, discovery) = (filter.taken(), filter.file(), filter.discovery());
+        let wanted = self.stats().await?.envoy(&taken) + 1;
+        self.envoy.put(&file, &discovery)?;
         let stats = self
-            .stats_when(|stats| stats.envoy(TAKEN) == wanted)
+            .stats_when(|stats| stats.envoy(&taken) == wanted)
             .await?;
-        if stats.envoy(TAKEN) != wanted {
+        if stats.envoy(&taken) != wanted {
             return Err(io::Error::other("Envoy did not take the configuration"));
         }
         Ok(())
+    }
+
+    /// The configuration that the filters share.
+    pub fn configuration(&self) -> &Value {
+        &self.configuration
     }
 
     /// Where clients send their requests.

@@ -18,11 +18,17 @@ pub struct Setup {
     pub workers: usize,
     /// Whether the filter is the one that can be brought down; see [`trap_module`].
     pub trap: bool,
+    /// The policy of all routes, where the filter of the policy is there; see [`Setup::guarded`].
+    pub policy: Option<Value>,
+    /// Names and addresses of what Envoy can reach beside engines and sidecar, a cluster each.
+    pub clusters: Vec<(String, SocketAddr)>,
     /// The address for clients; port 0 for any free one.
     pub listen: SocketAddr,
     /// Changes the filter's configuration, which has the engines as providers and as targets of
     /// every route already.
     pub configure: Box<dyn FnOnce(&mut Value) + Send>,
+    /// Changes all of Envoy's configuration, last.
+    pub finish: Box<dyn FnOnce(&mut Value) + Send>,
 }
 
 /// How Envoy reaches the engines.
@@ -51,8 +57,11 @@ impl Setup {
             watched: false,
             workers: 1,
             trap: false,
+            policy: None,
+            clusters: Vec::new(),
             listen: any_port(),
             configure: Box::new(|_| ()),
+            finish: Box::new(|_| ()),
         }
     }
 
@@ -90,6 +99,21 @@ impl Setup {
         })
     }
 
+    /// With this policy for all routes, and the filter of the policy before the one that routes, as in
+    /// `envoy/policy.yaml`.
+    #[must_use]
+    pub fn guarded(self, policy: Value) -> Self {
+        let policy = Some(policy);
+        Self { policy, ..self }
+    }
+
+    /// With a cluster of this name that leads there.
+    #[must_use]
+    pub fn cluster(mut self, name: &str, addr: SocketAddr) -> Self {
+        self.clusters.push((name.to_owned(), addr));
+        self
+    }
+
     /// With answers to other words for every route that has a cache: this engine, which is none of
     /// the setup's, makes the embeddings.
     #[must_use]
@@ -125,6 +149,19 @@ impl Setup {
             configure: Box::new(|config| {
                 before(config);
                 change(config);
+            }),
+            ..self
+        }
+    }
+
+    /// With a change to all of Envoy's configuration, after all others.
+    #[must_use]
+    pub fn finish(self, change: impl FnOnce(&mut Value) + Send + 'static) -> Self {
+        let before = self.finish;
+        Self {
+            finish: Box::new(|document| {
+                before(document);
+                change(document);
             }),
             ..self
         }
