@@ -335,6 +335,33 @@ fn deep_and_crowded_bodies_take_linear_time() {
 }
 
 #[test]
+fn json_in_json_is_read_some_levels_deep_and_then_as_it_is_written() {
+    let within = |text: &str| format!("[{}]", Value::from(text));
+    let once = within("a");
+    let twice = within(&once);
+    let thrice = within(&twice);
+    for text in [&once, &twice, &thrice] {
+        let body = json!({"prompt": text}).to_string();
+        assert_eq!(texts(Leg::Request, &body).unwrap(), ["a"]);
+    }
+    let body = json!({"prompt": within(&thrice)}).to_string();
+    assert_eq!(texts(Leg::Request, &body).unwrap(), [&*once]);
+    // Many levels, each as deep as it may be.
+    let mut doll = "a".to_owned();
+    for _ in 0..14 {
+        doll = format!(
+            "{}{}{}",
+            "[".repeat(126),
+            Value::from(doll),
+            "]".repeat(126)
+        );
+    }
+    let body = json!({"prompt": doll}).to_string();
+    assert_eq!(texts(Leg::Request, &body).unwrap().len(), 1);
+    assert_eq!(texts(Leg::Answer, &body).unwrap().len(), 1);
+}
+
+#[test]
 fn what_objects_are_is_not_looked_up_over_and_over() {
     let nested = |depth: usize, leaf: &str| {
         let open = "{\"data\":\"a\",\"x\":".repeat(depth);

@@ -24,19 +24,10 @@ pub(super) enum Within {
     Audio,
     /// What a tool is called with: all strings and numbers are texts there, keys as well.
     Call,
-    /// Likewise in a text that is JSON, within which others may be as well.
-    Json,
     /// An answer of which no text is looked at, but what tells its texts again.
     Tokens,
     /// What was said aloud of such an answer.
     Recording,
-}
-
-impl Within {
-    /// Whether all that is there is text.
-    pub(super) fn is_call(self) -> bool {
-        matches!(self, Self::Call | Self::Json)
-    }
 }
 
 /// What becomes of a field's value.
@@ -72,7 +63,7 @@ pub(super) fn field(name: &[u8], within: Within) -> Field {
         Within::Answer | Within::Completion | Within::Output | Within::Audio => {
             of_output(name, within)
         }
-        Within::Call | Within::Json => Field::Texts(within),
+        Within::Call => Field::Texts(within),
         Within::Recording if name == b"data" => Field::Forget,
         Within::Tokens | Within::Recording => of_tokens(name),
     }

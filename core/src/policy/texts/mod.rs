@@ -28,6 +28,9 @@ pub(super) enum Leg {
 /// How often a body may be passed over to see what its objects are. That takes as many objects
 /// around each other that have data of their own, and nobody has those.
 const MAX_LOOKUPS: usize = 8;
+/// How many levels of texts that are JSON are read as that: a tool's result with a result in it, and one
+/// more. Each may nest as deep as a body, and all of it is on the stack, so their number has a bound.
+const MAX_LEVELS: usize = 3;
 
 /// Why texts are not edited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,14 +68,15 @@ pub(super) fn edit<E>(
     mut edit: impl FnMut(&str) -> Result<Option<String>, E>,
 ) -> Result<Option<String>, Error<E>> {
     let mut failed = None;
-    let within = match leg {
-        Leg::Request => Within::Request,
-        Leg::Instructions => Within::Beginning,
-        Leg::Answer => Within::Answer,
-        Leg::Completion => Within::Completion,
+    let (within, levels) = match leg {
+        Leg::Request => (Within::Request, MAX_LEVELS),
+        Leg::Instructions => (Within::Beginning, MAX_LEVELS),
+        Leg::Answer => (Within::Answer, MAX_LEVELS),
+        // Rules see what is written.
+        Leg::Completion => (Within::Completion, 0),
     };
     // The walk is compiled once, not for each kind of error.
-    walk(body, within, max, &mut |text| {
+    walk(body, within, max, levels, &mut |text| {
         edit(text).map_err(|error| {
             failed = Some(error);
             Stop::Edit
@@ -89,7 +93,7 @@ pub(super) fn edit<E>(
 /// said aloud. Nothing where there is none.
 pub(super) fn forget_tokens(body: &str) -> Option<String> {
     // What stands in the place of a list may be longer by some bytes.
-    walk(body, Within::Tokens, usize::MAX, &mut |_| Ok(None))
+    walk(body, Within::Tokens, usize::MAX, 0, &mut |_| Ok(None))
         .ok()
         .flatten()
 }
@@ -113,15 +117,13 @@ fn walk(
     body: &str,
     within: Within,
     max: usize,
+    levels: usize,
     edit: &mut Edit<'_>,
 ) -> Result<Option<String>, Stop> {
     let mut walk = Walk {
         body,
         edit,
-        reads_json: matches!(
-            within,
-            Within::Request | Within::Beginning | Within::Answer | Within::Json
-        ),
+        levels,
         lookups: body.len().saturating_mul(MAX_LOOKUPS),
         decoded: Vec::new(),
         edited: Edited {
@@ -138,8 +140,8 @@ fn walk(
 struct Walk<'a, 'e> {
     body: &'a str,
     edit: &'e mut Edit<'e>,
-    /// Whether texts that are JSON, such as results of tools, are read as that.
-    reads_json: bool,
+    /// How many levels of texts that are JSON are read as that.
+    levels: usize,
     /// So many bytes may yet be passed over to see what objects are.
     lookups: usize,
     /// The room for strings that have escapes.
@@ -171,7 +173,7 @@ impl<'a> Walk<'a, '_> {
                 let start = self.at(cursor);
                 match cursor.value()? {
                     Json::Scalar(_) if within == Within::Prompt => Err(Stop::Unread),
-                    Json::Scalar([b'-' | b'0'..=b'9', ..]) if within.is_call() => {
+                    Json::Scalar([b'-' | b'0'..=b'9', ..]) if within == Within::Call => {
                         self.number(start..self.at(cursor))
                     }
                     _ => Ok(()),
@@ -188,7 +190,7 @@ impl<'a> Walk<'a, '_> {
         while cursor.has_next(b'}', first)? {
             first = false;
             let (key, span) = self.string(cursor)?;
-            if within.is_call() {
+            if within == Within::Call {
                 self.text(key, span)?;
             }
             cursor.expect(b':')?;
@@ -248,21 +250,17 @@ impl<'a> Walk<'a, '_> {
         let decoded = self.decode(string, &span, &mut room)?;
         // A number alone is no arguments, and there is no way to change it inside.
         let with = match parsed(decoded) {
-            Some(Json::Object(_) | Json::Array(_) | Json::String(_)) => {
-                let within = if self.reads_json {
-                    Within::Json
-                } else {
-                    Within::Call
-                };
-                self.inside(decoded, within)
-            }
+            Some(Json::Object(_) | Json::Array(_) | Json::String(_)) => self.inside(decoded),
             _ => (self.edit)(decoded),
         };
         self.replace(span, with?)
     }
 
-    fn inside(&mut self, json: &str, within: Within) -> Result<Option<String>, Stop> {
-        walk(json, within, self.edited.max, &mut |text| (self.edit)(text))
+    fn inside(&mut self, json: &str) -> Result<Option<String>, Stop> {
+        let (max, levels) = (self.edited.max, self.levels.saturating_sub(1));
+        walk(json, Within::Call, max, levels, &mut |text| {
+            (self.edit)(text)
+        })
     }
 
     fn replace(&mut self, span: Range<usize>, with: Option<String>) -> Result<(), Stop> {
@@ -280,13 +278,12 @@ impl<'a> Walk<'a, '_> {
         self.replace(span, with)
     }
 
-    /// Each level of JSON in a text at least doubles the signs that escape the next, so there are few.
     fn text(&mut self, string: Str<'a>, span: Range<usize>) -> Result<(), Stop> {
         let mut room = mem::take(&mut self.decoded);
         let decoded = self.decode(string, &span, &mut room)?;
-        let may_be_json = self.reads_json && decoded.trim_start().starts_with(['{', '[']);
+        let may_be_json = self.levels > 0 && decoded.trim_start().starts_with(['{', '[']);
         let with = if may_be_json && parsed(decoded).is_some() {
-            self.inside(decoded, Within::Json)
+            self.inside(decoded)
         } else {
             (self.edit)(decoded)
         };
