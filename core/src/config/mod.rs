@@ -4,6 +4,7 @@
 //! passes is resolved: names have become indices, defaults are filled in.
 
 mod cache;
+mod endpoint;
 mod fields;
 mod matching;
 mod policy;
@@ -16,13 +17,14 @@ mod strategy;
 mod tests;
 
 pub use cache::{Cache, RouteCache, Scope, SemanticCache};
+pub use endpoint::{DnsName, Endpoint};
 pub use fields::{Errors, Problem};
 pub use matching::{Conditions, Pattern};
 pub use policy::{Action, LooksFor, Pii, PiiKind, PiiPattern, Plugin, Policy, Rule, Unchecked};
 pub use provider::Provider;
 pub use redis::{Redis, RedisKind, RedisNode};
 pub use route::{Group, Reach, Route};
-pub use sidecar::{EventEndpoint, KvEvents, Listen, LmCache, OnGap, Sidecar};
+pub use sidecar::{Dns, EventEndpoint, KvEvents, Listen, LmCache, OnGap, Sidecar};
 pub use strategy::Precise;
 
 use fields::{Fields, Report};
@@ -72,7 +74,7 @@ fn read_config(document: &Fields<'_>) -> Config {
     let cache = Cache::read(document);
     let mut policies = Policies::read(document);
     let (mut routes, uses) = route::read_all(document, &names, &mut policies);
-    provider::check_ways(document, &providers, &uses);
+    provider::check_ways(document, &providers, &uses, sidecar.is_some());
     route::check_signals(document, &routes, &providers, sidecar.is_some());
     cache::check(document, &routes, &providers, sidecar.is_some());
     // What is switched off is checked all the same.

@@ -3,6 +3,7 @@
 //! What a provider needs depends on the routes that use it, so the ways are checked when those are
 //! known.
 
+use super::endpoint::{DnsName, Endpoint, check_name};
 use super::fields::Fields;
 use super::redis::read_variable;
 use super::route::{Reach, Uses};
@@ -20,9 +21,9 @@ pub struct Provider {
     /// The Envoy cluster that leads to it. There is one, and no other provider's, where a route
     /// with [`Reach::Cluster`] has it as a target.
     pub cluster: Option<String>,
-    /// Its address in the pool, which no other provider has. There is one where a route with
-    /// [`Reach::Pool`] has it as a target.
-    pub endpoint: Option<SocketAddr>,
+    /// Its address in the pool, or the name that has the addresses of its targets there, which no
+    /// other provider has. There is one where a route with [`Reach::Pool`] has it as a target.
+    pub endpoint: Option<Endpoint>,
     /// Its share where strategies weigh targets, from 1 to 1000.
     pub weight: u32,
     /// SHA-256 of the keys of the callers that it is for, in ascending order; empty: everyone.
@@ -39,7 +40,8 @@ pub struct Provider {
 }
 
 /// Stands in for what is no endpoint, so that it does not count as missing.
-const NO_ENDPOINT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+const NO_ENDPOINT: Endpoint =
+    Endpoint::Address(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
 
 /// The providers, and their places by name.
 pub(super) fn read_all(document: &Fields<'_>) -> (Vec<Provider>, BTreeMap<String, usize>) {
@@ -47,23 +49,32 @@ pub(super) fn read_all(document: &Fields<'_>) -> (Vec<Provider>, BTreeMap<String
     let providers = document
         .objects("providers")
         .enumerate()
-        .map(|(index, provider)| Provider {
-            name: provider.unique_name(&mut names, index),
-            cluster: read_cluster(&provider),
-            endpoint: read_endpoint(&provider),
-            weight: provider.integer("weight", 1..=1000, 1),
-            allowed_keys: read_keys(&provider, "allowed_keys"),
-            api_base: read_api_base(&provider),
-            api_key_env: read_api_key_env(&provider),
-            kv_events: KvEvents::read(&provider),
-            lmcache: LmCache::read(&provider),
+        .map(|(index, fields)| {
+            let provider = Provider {
+                name: fields.unique_name(&mut names, index),
+                cluster: read_cluster(&fields),
+                endpoint: read_endpoint(&fields),
+                weight: fields.integer("weight", 1..=1000, 1),
+                allowed_keys: read_keys(&fields, "allowed_keys"),
+                api_base: read_api_base(&fields),
+                api_key_env: read_api_key_env(&fields),
+                kv_events: KvEvents::read(&fields),
+                lmcache: LmCache::read(&fields),
+            };
+            check_name(&fields, &provider);
+            provider
         })
         .collect();
     (providers, names)
 }
 
 /// Reports providers that routes cannot reach, and ways that lead to two.
-pub(super) fn check_ways(document: &Fields<'_>, providers: &[Provider], uses: &Uses) {
+pub(super) fn check_ways(
+    document: &Fields<'_>,
+    providers: &[Provider],
+    uses: &Uses,
+    has_sidecar: bool,
+) {
     let (mut clusters, mut endpoints) = (BTreeMap::new(), BTreeMap::new());
     let mut sources = BTreeMap::new();
     for (index, provider) in providers.iter().enumerate() {
@@ -76,7 +87,23 @@ pub(super) fn check_ways(document: &Fields<'_>, providers: &[Provider], uses: &U
                 add("kv_events.endpoint", what);
             }
         }
-        match (&provider.cluster, uses.get(&(index, Reach::Cluster))) {
+        let by_cluster = uses.get(&(index, Reach::Cluster));
+        if let Some(DnsName { name, .. }) = provider.dns_name() {
+            if !has_sidecar {
+                let what = "nobody looks for its addresses; write sidecar: { cluster: … }";
+                add("endpoint", format!("{name} is a name, and {what}"));
+            }
+            if let Some(route) = by_cluster {
+                let what = format!("route {route:?} reaches it by cluster, where it would be one");
+                add(
+                    "endpoint",
+                    format!("{name} is many targets, but {what}; write reach: pool there"),
+                );
+            }
+        }
+        match (&provider.cluster, by_cluster) {
+            // What is wrong with it was told.
+            _ if provider.dns_name().is_some() => {}
             (None, Some(route)) => {
                 let why = format!("route {route:?} reaches it by cluster");
                 add("cluster", format!("missing; {why}: write the name of one"));
@@ -88,14 +115,15 @@ pub(super) fn check_ways(document: &Fields<'_>, providers: &[Provider], uses: &U
             }
             _ => {}
         }
-        match (provider.endpoint, uses.get(&(index, Reach::Pool))) {
+        match (&provider.endpoint, uses.get(&(index, Reach::Pool))) {
             (None, Some(route)) => {
                 let why = format!("route {route:?} reaches it in a pool");
                 add("endpoint", format!("missing; {why}: write its ip:port"));
             }
-            (Some(endpoint), _) if endpoint != NO_ENDPOINT => {
-                if let Some(other) = endpoints.insert(endpoint, &provider.name) {
-                    add("endpoint", taken(&endpoint.to_string(), other));
+            (Some(endpoint), _) if *endpoint != NO_ENDPOINT => {
+                let endpoint = endpoint.to_string();
+                if let Some(other) = endpoints.insert(endpoint.clone(), &provider.name) {
+                    add("endpoint", taken(&endpoint, other));
                 }
             }
             _ => {}
@@ -116,16 +144,10 @@ fn read_cluster(provider: &Fields<'_>) -> Option<String> {
 }
 
 /// [`NO_ENDPOINT`] where what is there is none.
-fn read_endpoint(provider: &Fields<'_>) -> Option<SocketAddr> {
-    let endpoint = provider.parsed(
-        "endpoint",
-        "write ip:port, as in 10.0.0.1:8000 or [2001:db8::1]:8000",
-        |text| {
-            let endpoint: SocketAddr = text.parse().ok()?;
-            let scoped = matches!(endpoint, SocketAddr::V6(v6) if v6.scope_id() != 0);
-            (endpoint.port() != 0 && !scoped).then_some(endpoint)
-        },
-    );
+fn read_endpoint(provider: &Fields<'_>) -> Option<Endpoint> {
+    let wanted = "write ip:port, as in 10.0.0.1:8000 or [2001:db8::1]:8000, or name:port with the \
+                  DNS name of a headless service";
+    let endpoint = provider.parsed("endpoint", wanted, Endpoint::parse);
     endpoint.or(provider.has("endpoint").then_some(NO_ENDPOINT))
 }
 

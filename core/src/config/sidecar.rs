@@ -16,6 +16,17 @@ pub struct Sidecar {
     /// Whether it may listen where other machines reach it. It knows no callers: who reaches it can
     /// read what engines hold.
     pub allow_remote: bool,
+    /// How it looks for the addresses of providers that have a name.
+    pub dns: Dns,
+}
+
+/// How names are looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dns {
+    /// The servers to ask, in order; those of the machine where there are none.
+    pub servers: Vec<SocketAddr>,
+    /// How often, in seconds.
+    pub refresh_secs: u64,
 }
 
 /// An address to listen on.
@@ -82,6 +93,9 @@ pub struct LmCache {
     pub stale_secs: u64,
 }
 
+/// As long as the DNS of a Kubernetes cluster lets its answers be kept.
+const REFRESH_SECS: u64 = 5;
+
 const LISTEN: &str = "unix:///run/rolter/sidecar.sock";
 
 impl Sidecar {
@@ -116,7 +130,33 @@ impl Sidecar {
             listen,
             metrics_listen,
             allow_remote,
+            dns: Dns::read(&fields),
         })
+    }
+}
+
+impl Dns {
+    fn read(sidecar: &Fields<'_>) -> Self {
+        let Some(fields) = sidecar.object("dns") else {
+            return Self {
+                servers: Vec::new(),
+                refresh_secs: REFRESH_SECS,
+            };
+        };
+        let mut servers = Vec::new();
+        for (path, text) in fields.strings("servers") {
+            match text.parse() {
+                Ok(server) => servers.push(server),
+                Err(_) => fields.add(
+                    &path,
+                    format!("{text:?}; write ip:port, as in 10.96.0.10:53"),
+                ),
+            }
+        }
+        Self {
+            servers,
+            refresh_secs: fields.integer("refresh_secs", 1..=3600, REFRESH_SECS),
+        }
     }
 }
 

@@ -219,6 +219,16 @@ impl<H: Host> Health<H> {
         self.known.get().forgotten
     }
 
+    /// Has another target come in the place of this one, of which nothing is known: what the one before
+    /// had is forgotten, and nothing is held against this one.
+    pub fn begin_anew(&self, host: &H, now: Millis, changes: &Changes<H>) {
+        for gauge in [self.until, self.failures, self.opened, self.away_since] {
+            host.put(gauge, 0);
+        }
+        host.put(self.forgotten, now.0);
+        self.tell(host, changes);
+    }
+
     /// Has forgotten what the target had if it has failed for long, once each time.
     fn forget_if_away(&self, host: &H, now: Millis, changes: &Changes<H>) {
         let away_since = Millis(host.read(self.away_since));

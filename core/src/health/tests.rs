@@ -85,6 +85,23 @@ fn a_pause_that_a_target_asked_for_is_seen_by_all_workers_and_ends() {
 }
 
 #[test]
+fn another_target_in_the_place_of_one_begins_anew_for_all_workers() {
+    let [one, other] = workers();
+    one.learn(Outcome::Unreachable, NOW);
+    assert_eq!(other.state(NOW), State::Open);
+    let later = NOW.plus(500);
+    one.health.begin_anew(&one.host, later, &one.changes);
+    for worker in [&one, &other] {
+        assert_eq!(worker.state(later), State::Ready);
+        assert_eq!(worker.forgotten(later), later);
+    }
+    // Nor is it left alone for longer than any other when it fails.
+    other.learn(Outcome::Unreachable, later);
+    assert_eq!(one.state(later.plus(OPEN_MILLIS - 1)), State::Open);
+    assert_eq!(one.state(later.plus(OPEN_MILLIS)), State::HalfOpen);
+}
+
+#[test]
 fn a_pause_has_bounds_and_a_default() {
     for (asked, given) in [
         (Some(86_400_000), MAX_COOLDOWN_MILLIS),

@@ -4,6 +4,7 @@
 
 use super::Media;
 use super::identity::Identity;
+use super::members::Members;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -120,7 +121,7 @@ impl Change {
 /// What the sidecar tells at once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Page {
-    /// Where to go on: a [`Cursor`] as text.
+    /// Where to go on, in the words of the sidecar, which are for nobody else to read.
     pub cursor: String,
     /// Whether there is more to be had at once, so that what was told is not the present yet.
     pub more: bool,
@@ -128,13 +129,18 @@ pub struct Page {
     pub anew: bool,
     /// What identities are made with; see [`Seed`](super::identity::Seed).
     pub seed: u64,
-    /// The ranks of engines that publish events. Those of one target follow one another.
+    /// The ranks of engines that publish events, by their numbers. Those of one target follow one
+    /// another. A number that nobody has any more has no target's name.
     pub replicas: Vec<ReplicaState>,
     /// How targets are, as far as the sidecar looks.
     pub targets: Vec<TargetState>,
     /// [`Change`]s, one after another.
     #[serde(with = "serde_bytes")]
     pub changes: Vec<u8>,
+    /// The targets of each provider that has a DNS name for them. A page of a sidecar that looks for
+    /// no names may be without.
+    #[serde(default, with = "super::members")]
+    pub members: Vec<Members>,
 }
 
 /// How a rank of an engine is.

@@ -6,19 +6,30 @@
 //!
 //! Changes go into a journal of the latest ones, from which pages of the [feed](super::feed) are
 //! made. Who has missed some gets everything anew, page by page, while it goes on changing.
+//!
+//! Invariant: the ranks of an engine have numbers that follow one another. A number is given again
+//! only after the journal says that nothing is there any more, so a reader that knows the present
+//! takes nothing of who had it before for something of who has it now.
 
 use super::feed::{Change, Cursor, ReplicaId};
 use super::identity::Seed;
 use super::journal::Journal;
 use super::names::{Names, Told};
 use super::payload::Batch;
+use std::collections::BTreeMap;
+
+/// There are no numbers for more ranks than these, of all engines together.
+const MAX_REPLICAS: usize = 1 << 16;
 
 /// Which blocks the engines have.
 pub struct Index {
     seed: Seed,
     /// What tells this index from all others that anybody can have read from.
     instance: u64,
-    replicas: Vec<Names>,
+    /// By their numbers; nothing where nobody has the number.
+    replicas: Vec<Option<Names>>,
+    /// The first numbers of runs that nobody has, by their length.
+    free: BTreeMap<u16, Vec<u16>>,
     journal: Journal,
 }
 
@@ -60,6 +71,7 @@ impl Index {
             seed,
             instance,
             replicas: Vec::new(),
+            free: BTreeMap::new(),
             journal: Journal::default(),
         }
     }
@@ -69,17 +81,64 @@ impl Index {
         self.seed
     }
 
-    /// Adds a rank of an engine, of which so many blocks are remembered at most. Nothing where there
-    /// are 65,536 already.
+    /// Adds an engine of one rank, of which so many blocks are remembered at most. Nothing where
+    /// there is no number for it.
     pub fn add(&mut self, max_blocks: usize) -> Option<ReplicaId> {
-        let id = u16::try_from(self.replicas.len()).ok()?;
-        self.replicas.push(Names::new(max_blocks));
-        Some(ReplicaId(id))
+        self.add_ranks(1, max_blocks)?.first().copied()
+    }
+
+    /// Adds all ranks of an engine, of each of which so many blocks are remembered at most. Nothing
+    /// where there are not so many numbers for them.
+    pub fn add_ranks(&mut self, ranks: u16, max_blocks: usize) -> Option<Vec<ReplicaId>> {
+        let first = match self.free.get_mut(&ranks).and_then(Vec::pop) {
+            Some(first) => first,
+            None => self.new_run(ranks)?,
+        };
+        let ids: Vec<_> = ids(first, ranks).collect();
+        for id in &ids {
+            if let Some(names) = self.replicas.get_mut(usize::from(id.0)) {
+                *names = Some(Names::new(max_blocks));
+            }
+        }
+        Some(ids)
+    }
+
+    /// The first of so many numbers that nobody had before.
+    fn new_run(&mut self, ranks: u16) -> Option<u16> {
+        let first = self.replicas.len();
+        let end = first + usize::from(ranks);
+        if end > MAX_REPLICAS {
+            return None;
+        }
+        self.replicas.resize_with(end, || None);
+        u16::try_from(first).ok()
+    }
+
+    /// Removes an engine: forgets what its ranks have, and gives up their numbers. They are all that
+    /// were added together.
+    pub fn remove(&mut self, ids: &[ReplicaId]) {
+        let there = ids.first().filter(|&&id| self.names(id).is_some());
+        let Some(&ReplicaId(first)) = there else {
+            return;
+        };
+        for &id in ids {
+            if let Some(names) = self.replicas.get_mut(usize::from(id.0)) {
+                *names = None;
+                self.journal.push(Change::Clear(id));
+            }
+        }
+        let ranks = u16::try_from(ids.len()).unwrap_or(u16::MAX);
+        self.free.entry(ranks).or_default().push(first);
+    }
+
+    /// How many numbers there are, those that nobody has any more included.
+    pub fn numbers(&self) -> usize {
+        self.replicas.len()
     }
 
     /// Takes in what has happened in a rank of an engine.
     pub fn apply(&mut self, id: ReplicaId, batch: &Batch<'_>) -> Applied {
-        let Some(names) = self.replicas.get_mut(usize::from(id.0)) else {
+        let Some(Some(names)) = self.replicas.get_mut(usize::from(id.0)) else {
             return Applied::default();
         };
         let journal = &mut self.journal;
@@ -94,7 +153,7 @@ impl Index {
 
     /// Forgets what a rank has.
     pub fn clear(&mut self, id: ReplicaId) {
-        if let Some(names) = self.replicas.get_mut(usize::from(id.0)) {
+        if let Some(Some(names)) = self.replicas.get_mut(usize::from(id.0)) {
             names.clear();
             self.journal.push(Change::Clear(id));
         }
@@ -102,13 +161,16 @@ impl Index {
 
     /// How many different blocks a rank has.
     pub fn blocks(&self, id: ReplicaId) -> usize {
-        self.replicas.get(usize::from(id.0)).map_or(0, Names::len)
+        self.names(id).map_or(0, Names::len)
     }
 
     /// How many tokens a block of this rank has; zero before it told of one.
     pub fn block_size(&self, id: ReplicaId) -> u32 {
-        let names = self.replicas.get(usize::from(id.0));
-        names.map_or(0, Names::block_size)
+        self.names(id).map_or(0, Names::block_size)
+    }
+
+    fn names(&self, ReplicaId(place): ReplicaId) -> Option<&Names> {
+        self.replicas.get(usize::from(place))?.as_ref()
     }
 
     /// Whether a reader that is there has missed nothing.
@@ -170,15 +232,17 @@ impl Index {
     ) -> (Cursor, Vec<u8>) {
         let mut bytes = Vec::new();
         let mut start = place as usize;
-        let replicas = (0..).map(ReplicaId).zip(&self.replicas);
+        let replicas = (0..=u16::MAX).map(ReplicaId).zip(&self.replicas);
         for (replica, names) in replicas.skip(usize::from(first)) {
-            for place in start..names.places() {
+            let places = names.as_ref().map_or(0, Names::places);
+            for place in start..places {
                 if bytes.len() >= max_bytes {
                     let place = u32::try_from(place).unwrap_or(u32::MAX);
                     cursor.scan = Some((replica, place));
                     return (cursor, bytes);
                 }
-                if let Some((block, media)) = names.resident_at(place) {
+                let resident = names.as_ref().and_then(|names| names.resident_at(place));
+                if let Some((block, media)) = resident {
                     Change::Put(replica, block, media).write(&mut bytes);
                 }
             }
@@ -187,4 +251,9 @@ impl Index {
         cursor.scan = None;
         (cursor, bytes)
     }
+}
+
+/// So many numbers, from the first on.
+fn ids(first: u16, ranks: u16) -> impl Iterator<Item = ReplicaId> {
+    (first..=u16::MAX).take(ranks.into()).map(ReplicaId)
 }

@@ -8,6 +8,7 @@
 //! | module | idea |
 //! |---|---|
 //! | [`mirror`] | what an Envoy knows of the engines, in common for all of its VMs |
+//! | [`members`] | which targets providers have whose DNS names have several |
 //! | [`payload`] | what an engine publishes, decoded |
 //! | [`identity`] | what a block is known by |
 //! | [`index`] | which blocks the engines have, and what of that has changed |
@@ -24,6 +25,7 @@ pub mod index;
 mod journal;
 mod leader;
 mod log;
+pub mod members;
 pub mod mirror;
 mod msgpack;
 mod names;

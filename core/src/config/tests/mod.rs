@@ -1,10 +1,13 @@
 //! The document as a whole, and what is said about mistakes in general.
 
 mod cache;
+mod endpoint;
 mod matching;
 mod policy;
 mod providers;
 mod routes;
+#[cfg(not(target_arch = "wasm32"))]
+mod schema;
 mod sidecar;
 mod strategies;
 
@@ -23,7 +26,12 @@ fn smallest() -> Value {
 }
 
 fn parse(document: &Value) -> Result<Config, Vec<String>> {
-    Config::read(document).map_err(|errors| errors.0.iter().map(ToString::to_string).collect())
+    let config = Config::read(document);
+    #[cfg(not(target_arch = "wasm32"))]
+    if config.is_ok() {
+        schema::takes(document);
+    }
+    config.map_err(|errors| errors.0.iter().map(ToString::to_string).collect())
 }
 
 /// Each of these values, put in its place of the smallest document, makes this problem.

@@ -1,10 +1,14 @@
 //! Providers, and the ways that lead to them.
 
 use super::{each_makes_its_problem, parse, problems_with};
-use crate::config::Provider;
+use crate::config::{Endpoint, Provider};
 use serde_json::{Value, json};
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
+
+/// What to write for an endpoint.
+const ENDPOINT: &str = "write ip:port, as in 10.0.0.1:8000 or [2001:db8::1]:8000, or name:port \
+                        with the DNS name of a headless service";
 
 /// Two providers, and a route that reaches one of them in each way.
 fn two_ways(a: &Value, b: &Value) -> Value {
@@ -34,7 +38,11 @@ fn a_provider_needs_the_way_by_which_its_routes_reach_it_and_no_other() {
     assert_eq!(config.providers[0].cluster.as_deref(), Some("x"));
     assert_eq!(config.providers[0].endpoint, None);
     assert_eq!(config.providers[1].cluster, None);
-    assert_eq!(config.providers[1].endpoint, "10.0.0.1:8000".parse().ok());
+    let endpoint = "10.0.0.1:8000".parse().unwrap();
+    assert_eq!(
+        config.providers[1].endpoint,
+        Some(Endpoint::Address(endpoint))
+    );
 
     let (a, b) = (
         json!({"name": "a", "endpoint": "10.0.0.1:8000"}),
@@ -119,10 +127,15 @@ fn an_endpoint_leads_to_one_provider_always() {
 fn an_endpoint_is_an_address_with_a_port() {
     for good in ["10.0.0.1:8000", "[2001:db8::1]:8000", "127.0.0.1:1"] {
         let providers = pool_of(good, "10.9.9.9:1").unwrap();
-        assert_eq!(providers[0].endpoint.unwrap().to_string(), good);
+        assert_eq!(providers[0].endpoint.as_ref().unwrap().to_string(), good);
     }
     for bad in [
-        "vllm-a:8000",
+        "vllm-a",
+        "vllm a:8000",
+        "vllm-a.:-8000",
+        "-vllm:8000",
+        "vllm..svc:8000",
+        "10.0.0.256:8000",
         "10.0.0.1",
         "10.0.0.1:0",
         "::1:80",
@@ -130,11 +143,10 @@ fn an_endpoint_is_an_address_with_a_port() {
         "http://10.0.0.1:80",
         "",
     ] {
-        let wanted = "write ip:port, as in 10.0.0.1:8000 or [2001:db8::1]:8000";
         // Twice the same mistake is no duplicate.
         assert_eq!(
             pool_of(bad, bad).unwrap_err(),
-            [0, 1].map(|index| format!("providers[{index}].endpoint: {bad:?}; {wanted}"))
+            [0, 1].map(|index| format!("providers[{index}].endpoint: {bad:?}; {ENDPOINT}"))
         );
     }
 }
@@ -160,7 +172,7 @@ fn each_mistake_of_a_provider_is_told_with_its_path() {
         (
             "/providers/0/endpoint",
             json!(8000),
-            "providers[0].endpoint: 8000; write ip:port, as in 10.0.0.1:8000 or [2001:db8::1]:8000",
+            &format!("providers[0].endpoint: 8000; {ENDPOINT}"),
         ),
     ]);
     assert_eq!(problems_with("/providers/0/weight", json!(1000)), [""; 0]);

@@ -2,7 +2,7 @@
 
 use super::{each_makes_its_problem, parse, problems_with};
 use crate::balance::{Exact, Guard, Margins, Strategy};
-use crate::config::{EventEndpoint, KvEvents, Listen, LmCache, OnGap, Precise, Sidecar};
+use crate::config::{Dns, EventEndpoint, KvEvents, Listen, LmCache, OnGap, Precise, Sidecar};
 use crate::kv::MediumWeights;
 use serde_json::{Value, json};
 #[cfg(target_arch = "wasm32")]
@@ -40,6 +40,10 @@ fn what_is_not_given_has_its_default() {
             listen: Listen::Unix("/run/rolter/sidecar.sock".into()),
             metrics_listen: None,
             allow_remote: false,
+            dns: Dns {
+                servers: Vec::new(),
+                refresh_secs: 5,
+            },
         })
     );
     let [provider] = &config.providers[..] else {

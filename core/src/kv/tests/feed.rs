@@ -5,6 +5,7 @@ use super::super::feed::{
 };
 use super::super::identity::{Identity, Seed};
 use super::super::index::Index;
+use super::super::members::{Member, Members};
 use super::super::payload::Event;
 use super::super::residents::Residents;
 use super::super::{Media, Medium};
@@ -224,6 +225,32 @@ fn a_page_is_read_as_it_was_written() {
             adapters: vec!["x".into()],
         }],
         changes: vec![1, 2, 3],
+        members: vec![
+            Members {
+                provider: "vllm".into(),
+                endpoint: "vllm.svc:8000".into(),
+                members: Some(vec![
+                    Member {
+                        address: "10.0.0.7:8000".parse().unwrap(),
+                        present: true,
+                    },
+                    Member {
+                        address: "[2001:db8::7]:8000".parse().unwrap(),
+                        present: false,
+                    },
+                ]),
+            },
+            Members {
+                provider: "other".into(),
+                endpoint: "other:1".into(),
+                members: None,
+            },
+            Members {
+                provider: "none".into(),
+                endpoint: "none:1".into(),
+                members: Some(Vec::new()),
+            },
+        ],
     };
     assert_eq!(Page::from_bytes(&page.to_bytes()).unwrap(), page);
     assert!(Page::from_bytes(b"").is_err());

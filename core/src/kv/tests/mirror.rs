@@ -52,6 +52,7 @@ fn page(cursor: &str, changes: &[Change]) -> Page {
         replicas: vec![replica("a", 0), replica("a", 1), replica("b", 0)],
         targets: Vec::new(),
         changes: bytes,
+        members: Vec::new(),
     }
 }
 
@@ -473,4 +474,44 @@ fn changes_that_cannot_be_read_are_heard_anew() {
     broken.changes = vec![9, 9, 9];
     assert!(!vm.hear(0, &broken));
     assert_eq!(vm.mirror.cursor(), None);
+}
+
+#[test]
+fn a_number_that_another_target_gets_has_nothing_of_who_had_it() {
+    let world = World::new(1, false);
+    let (mut leader, mut other) = (Vm::new(&world), Vm::new(&world));
+    let blocks = prompt(4);
+    let of = |target: &str, cursor, more, changes: &[Change]| {
+        let mut page = page(cursor, changes);
+        page.replicas[2].target = target.into();
+        Page { more, ..page }
+    };
+    let all = put(2, &blocks[..3], Medium::Gpu);
+    assert!(leader.hear(0, &of("b", "0", false, &all)));
+    assert!(other.refresh());
+    // What is left to be told of the last one comes when the number is another's already.
+    let late = put(2, &blocks[3..], Medium::Gpu);
+    assert!(leader.hear(0, &of("c", "1", true, &late)));
+    assert!(other.refresh());
+    assert_eq!(leader.score("c"), None);
+    assert_eq!(
+        (other.score("b"), other.score("c")),
+        (Some((0.75, 0)), None)
+    );
+    let mut changes = vec![Change::Clear(ReplicaId(2))];
+    changes.extend(put(2, &blocks[..1], Medium::Gpu));
+    assert!(leader.hear(0, &of("c", "2", false, &changes)));
+    let mut newcomer = Vm::new(&world);
+    assert!(other.refresh() && newcomer.refresh());
+    for vm in [&leader, &other, &newcomer] {
+        assert_eq!((vm.score("b"), vm.score("c")), (None, Some((0.25, 0))));
+        assert_eq!(vm.mirror.residents(), 1);
+    }
+    // Nobody has it for a while.
+    assert!(leader.hear(0, &of("", "3", false, &[Change::Clear(ReplicaId(2))])));
+    assert!(other.refresh());
+    for vm in [&leader, &other] {
+        assert_eq!(vm.score("c"), None);
+        assert_eq!(vm.mirror.residents(), 0);
+    }
 }

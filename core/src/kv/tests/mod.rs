@@ -1,7 +1,9 @@
 //! Payloads and the block index against what engines publish.
 
+mod churn;
 mod feed;
 mod index;
+mod members;
 mod mirror;
 mod payload;
 mod recorded;
