@@ -1,7 +1,7 @@
 //! What the sidecar tells of the targets of a request, as the strategies that score take it.
 
+use crate::group::Group;
 use crate::host::Envoy;
-use crate::route::Group;
 use fastrand::Rng;
 use rolter_core::balance::{Request, Scores};
 use rolter_core::kv::MediumWeights;

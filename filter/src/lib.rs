@@ -46,6 +46,7 @@ mod capture;
 mod configuration;
 mod copied;
 mod feed;
+mod group;
 mod guarded;
 mod host;
 mod known;

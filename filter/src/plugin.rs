@@ -73,6 +73,8 @@ pub(crate) enum Verdict {
     Routed(Routed, Option<Cached>),
     /// The caller may use none of the targets.
     Forbidden,
+    /// It is not known where the targets are that the caller may use.
+    Unavailable,
     /// The policy of its route has not been over it.
     Unguarded,
     /// No route is for it.
@@ -105,6 +107,14 @@ impl Plugin {
             deciding: Histogram::define("rolter_decision_microseconds", &[]),
             vm,
             rng: RefCell::new(rng),
+        }
+    }
+
+    /// Goes by the targets that there are now.
+    pub(crate) fn renew(&self) {
+        let mut rng = self.rng.borrow_mut();
+        for route in &self.routes {
+            route.renew(&self.vm, &mut rng);
         }
     }
 
@@ -217,6 +227,7 @@ impl Plugin {
             (_, Some(prompt)) if prompt.dialect.is_none() => route.unreadable.add(1),
             _ => {}
         }
+        route.renew(&self.vm, &mut self.rng.borrow_mut());
         let request = Request {
             prompt: prompt.as_ref(),
             session: head.session,
@@ -235,7 +246,17 @@ impl Plugin {
                 host::log_field("rolter_reason", "forbidden");
                 return Verdict::Forbidden;
             }
-            Err(NoTarget::None) => return Verdict::Untouched,
+            Err(NoTarget::None) => {
+                route.untargeted.add(1);
+                host::log_field("rolter_route", &route.name);
+                host::log_field("rolter_reason", "untargeted");
+                // Envoy would choose among all hosts, and not all are for everybody.
+                return if route.is_restricted {
+                    Verdict::Unavailable
+                } else {
+                    Verdict::Untouched
+                };
+            }
         };
         let routed = Routed::new(&self.vm, route, sent, &request, start);
         self.deciding.record(host::now().since(start));

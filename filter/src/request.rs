@@ -24,6 +24,12 @@ const FORBIDDEN: &str = concat!(
     r#""message":"No target of this route is for the key of this request."}}"#
 );
 
+/// For who may use some targets, in the shape of both APIs, where it is not known where they are.
+const UNAVAILABLE: &str = concat!(
+    r#"{"type":"error","error":{"type":"api_error","code":"no_known_target","param":null,"#,
+    r#""message":"No target of this route is known yet."}}"#
+);
+
 /// What a caller reads whose request the policy has not seen.
 const UNGUARDED: &str = concat!(
     r#"{"type":"error","error":{"type":"api_error","code":"no_policy_filter","param":null,"#,
@@ -107,6 +113,13 @@ impl Request {
                 self.stage = Stage::Over;
                 let headers = [("content-type", "application/json")];
                 host::reply(403, &headers, FORBIDDEN.as_bytes());
+                Action::Pause
+            }
+            Verdict::Unavailable => {
+                self.stage = Stage::Over;
+                // As long as it takes the sidecar to look the names up.
+                let headers = [("content-type", "application/json"), ("retry-after", "1")];
+                host::reply(503, &headers, UNAVAILABLE.as_bytes());
                 Action::Pause
             }
             Verdict::Unguarded => {

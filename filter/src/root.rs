@@ -88,6 +88,10 @@ impl RootContext for Root {
 
     fn on_tick(&mut self) {
         Vm::get().tick(&self.alive, host::now());
+        if let Role::Routing(plugin) = &self.role {
+            // Also where no requests come: who leads looks after the targets that it knows.
+            plugin.renew();
+        }
     }
 
     fn create_http_context(&self, _context_id: u32) -> Option<Box<dyn HttpContext>> {

@@ -1,24 +1,18 @@
 //! A route at work: its groups of targets, each with its balancer, and its numbers.
 
 use crate::cache::Cache;
+use crate::group::{Group, Plan};
 use crate::host::Envoy;
 use crate::known::Known;
 use crate::mark::{Mark, ORDER};
-use crate::memories::Learner;
-use crate::metrics::{Counter, Counters};
-use crate::replicas::Replica;
+use crate::metrics::{Counter, Gauge};
 use crate::vm::Vm;
 use fastrand::Rng;
-use rolter_core::balance::{
-    Asks, Balancer, Decision, Fleet, MAX_FOLLOWERS, Reason, Request, Signal, TargetInfo, split,
-};
-use rolter_core::config::{
-    Config, Group as GroupConfig, Precise, Provider, Reach, Route as RouteConfig,
-};
-use rolter_core::health::{Admission, State};
+use rolter_core::balance::{Asks, Decision, Fleet, MAX_FOLLOWERS, Reason, Request, Signal, split};
+use rolter_core::config::{Config, Precise, Provider, Reach, Route as RouteConfig};
+use rolter_core::health::Admission;
 use rolter_core::kv::mirror::Mirror;
-use rolter_core::memory::Memory;
-use rolter_core::target::{MAX_TARGETS, TargetId, TargetSet};
+use rolter_core::target::{MAX_TARGETS, TargetSet};
 use rolter_core::time::Millis;
 use rolter_core::wire::NameHash;
 use std::cell::{Cell, RefCell};
@@ -39,7 +33,13 @@ pub(crate) struct Route {
     pub(crate) is_guarded: bool,
     has_complained: Cell<bool>,
     unguarded: Counter,
-    groups: Vec<Rc<Group>>,
+    /// Each gives way to another when its targets are others.
+    groups: RefCell<Vec<Rc<Group>>>,
+    /// How many targets may get requests.
+    targets: Gauge,
+    /// Whether some of what Envoy could choose for its requests is not for everybody.
+    pub(crate) is_restricted: bool,
+    pub(crate) untargeted: Counter,
     pub(crate) unreadable: Counter,
     pub(crate) oversized: Counter,
     pub(crate) moved: Counter,
@@ -48,35 +48,9 @@ pub(crate) struct Route {
     pub(crate) untokenized: Counter,
 }
 
-/// Targets that share what they learn: a route's own, or those of a variant.
-pub(crate) struct Group {
-    percent: u32,
-    /// What stands for the memory in messages to other workers.
-    pub(crate) hash: NameHash,
-    pub(crate) memory: Rc<RefCell<Memory>>,
-    balancer: RefCell<Balancer>,
-    /// By target id, with gaps.
-    targets: Vec<Option<Target>>,
-    all: TargetSet,
-}
-
-pub(crate) struct Target {
-    pub(crate) replica: Rc<Replica>,
-    /// While this is there, the target keeps its id.
-    pub(crate) learner: Rc<Learner>,
-    /// The cluster or the endpoint that leads to it.
-    pub(crate) destination: String,
-    allowed_keys: Vec<[u8; 32]>,
-    /// After how long what its events, and its `LMCache`, say is of no use any more.
-    pub(crate) kv_stale_millis: Option<u64>,
-    pub(crate) lmcache_stale_millis: Option<u64>,
-    /// Decisions for it, by reason.
-    decisions: Counters<Reason>,
-}
-
 /// What a request may use.
-struct Usable<'a> {
-    group: &'a Rc<Group>,
+struct Usable {
+    group: Rc<Group>,
     /// Those of its targets that are for the caller.
     targets: TargetSet,
     /// Those of these that are well, as far as is known without asking.
@@ -99,30 +73,30 @@ pub(crate) struct Sent {
 pub(crate) enum NoTarget {
     /// All targets are for other callers.
     Forbidden,
-    /// There are none.
+    /// There are none, as far as is known.
     None,
 }
 
 impl Route {
     pub(crate) fn new(route: &RouteConfig, config: &Config, vm: &Vm, rng: &mut Rng) -> Self {
-        let groups: Vec<_> = route
-            .groups
-            .iter()
-            .map(|group| Rc::new(Group::new(group, route, config, vm, rng)))
+        let plans = route.groups.iter();
+        let plans = plans.map(|group| Rc::new(Plan::new(group, route, config)));
+        let groups: Vec<_> = plans
+            .map(|plan| Rc::new(Group::new(plan, vm, rng)))
             .collect();
+        let is_restricted = groups.iter().any(|group| group.plan.asks_key());
+        // A pool may have the engines of other routes as well.
+        let has_keys = |of: &Provider| of.endpoint.is_some() && !of.allowed_keys.is_empty();
+        let pool_is_restricted =
+            route.reach == Reach::Pool && config.providers.iter().any(has_keys);
         let labels = [("route", route.name.as_str())];
         let counter = |name| Counter::define(name, &labels);
-        let for_all = |target: &Target| target.allowed_keys.is_empty();
-        let asks_key = groups
-            .iter()
-            .any(|group| group.targets().any(|(_, target)| !for_all(target)));
-        Self {
+        let this = Self {
             name: route.name.clone(),
             reach: route.reach,
-            asks: groups
-                .first()
-                .map_or(Asks::NOTHING, |group| group.balancer.borrow().asks()),
-            asks_key: asks_key || route.cache.is_some(),
+            asks: groups.first().map_or(Asks::NOTHING, |group| group.asks()),
+            asks_key: is_restricted || route.cache.is_some(),
+            is_restricted: is_restricted || pool_is_restricted,
             precise: route.precise,
             cache: route
                 .cache
@@ -137,8 +111,33 @@ impl Route {
             oversized: counter("rolter_oversized_bodies"),
             moved: counter("rolter_moved_requests"),
             refused: counter("rolter_refused_requests"),
-            groups,
+            untargeted: counter("rolter_untargeted_requests"),
+            targets: Gauge::define("rolter_targets", &labels),
+            groups: RefCell::new(groups),
+        };
+        this.count_targets();
+        this
+    }
+
+    /// Goes by the targets that its providers have now.
+    pub(crate) fn renew(&self, vm: &Vm, rng: &mut Rng) {
+        let mut is_other = false;
+        for group in self.groups.borrow_mut().iter_mut() {
+            if group.is_outdated(&vm.roster.borrow()) {
+                // The old one is there until the new one has what both know.
+                *group = Rc::new(Group::new(Rc::clone(&group.plan), vm, rng));
+                is_other = true;
+            }
         }
+        if is_other {
+            self.count_targets();
+        }
+    }
+
+    fn count_targets(&self) {
+        let groups = self.groups.borrow();
+        let targets = groups.iter().map(|group| group.targets().count());
+        self.targets.put(targets.sum::<usize>() as u64);
     }
 
     /// Decides where a request goes, as loads and health are at this moment.
@@ -174,7 +173,7 @@ impl Route {
                     .max(reported.unwrap_or(0));
             }
         }
-        let candidates = (&**group, fleet.candidates());
+        let candidates = (&*group, fleet.candidates());
         let known = self.asks.scores.map(|signal| match signal {
             Signal::Blocks(weights) => {
                 Known::blocks(engines, candidates, (request, tokens), &weights, rng)
@@ -202,6 +201,7 @@ impl Route {
         let decision = balancer
             .decide(&fleet, request, followers, rng, admit)
             .ok_or(NoTarget::None)?;
+        drop(balancer);
         let of_target = known.as_ref().and_then(|known| known.of(decision.target));
         let (share, rank) = of_target.unzip();
         let sends_rank = self.precise.is_some_and(|precise| precise.rank_header)
@@ -213,7 +213,7 @@ impl Route {
                 ranks > 1 && rank.is_some_and(|rank| usize::from(rank) < ranks)
             });
         Ok(Sent {
-            group: Rc::clone(group),
+            group,
             decision,
             is_probe: admission == Admission::Probe,
             share: share.filter(|_| self.precise.is_some()),
@@ -229,21 +229,22 @@ impl Route {
         request: &Request<'_>,
         key: Option<&[u8; 32]>,
         rng: &mut Rng,
-    ) -> Result<Usable<'_>, NoTarget> {
-        let first = match self.groups.as_slice() {
+    ) -> Result<Usable, NoTarget> {
+        let groups = self.groups.borrow();
+        let first = match groups.as_slice() {
             [_] => 0,
             groups => {
-                let percents = groups.iter().map(|group| group.percent);
+                let percents = groups.iter().map(|group| group.plan.percent);
                 let NameHash(seed) = NameHash::of(&self.name);
                 split(percents, request.session, seed, rng)
             }
         };
-        let groups = self.groups.iter().cycle().skip(first);
-        let mut fallback = Err(NoTarget::None);
-        for group in groups.take(self.groups.len()) {
+        let in_turn = groups.iter().cycle().skip(first).take(groups.len());
+        let mut fallback = Err(NoTarget::Forbidden);
+        for group in in_turn.filter(|group| !group.plan.forbids(key)) {
             let targets = group.allowed(key);
             let usable = Usable {
-                group,
+                group: Rc::clone(group),
                 targets,
                 eligible: group.eligible(engines, targets, request),
             };
@@ -252,8 +253,8 @@ impl Route {
             }
             match fallback {
                 Err(_) if !targets.is_empty() => fallback = Ok(usable),
-                Err(NoTarget::None) => fallback = Err(NoTarget::Forbidden),
-                _ => {}
+                Err(_) => fallback = Err(NoTarget::None),
+                Ok(_) => {}
             }
         }
         fallback
@@ -266,7 +267,7 @@ impl Route {
         key: Option<&[u8; 32]>,
         now: Millis,
     ) -> bool {
-        self.groups.iter().any(|group| {
+        self.groups.borrow().iter().any(|group| {
             let allowed = group.allowed(key);
             group.targets().any(|(id, target)| {
                 let stale = target.kv_stale_millis;
@@ -278,9 +279,8 @@ impl Route {
 
     /// Whether none of its targets is for the caller.
     pub(crate) fn forbids(&self, key: Option<&[u8; 32]>) -> bool {
-        self.groups
-            .iter()
-            .all(|group| group.allowed(key).is_empty())
+        let groups = self.groups.borrow();
+        groups.iter().all(|group| group.plan.forbids(key))
     }
 
     /// Whether the policy has been over a request as far as the route has one.
@@ -302,130 +302,6 @@ impl Route {
 
     /// Whether a decision depends on the session.
     pub(crate) fn asks_session(&self) -> bool {
-        self.asks.session || self.groups.len() > 1
-    }
-}
-
-impl Group {
-    fn new(
-        group: &GroupConfig,
-        route: &RouteConfig,
-        config: &Config,
-        vm: &Vm,
-        rng: &mut Rng,
-    ) -> Self {
-        let name = match &group.name {
-            Some(variant) => format!("{}/{variant}", route.name),
-            None => route.name.clone(),
-        };
-        let providers = group.targets.iter();
-        let providers = providers.filter_map(|&index| config.providers.get(index));
-        let providers: Vec<&Provider> = providers.collect();
-        let replicas: Vec<Rc<Replica>> = providers
-            .iter()
-            .map(|provider| vm.replica(&provider.name))
-            .collect();
-        let lease = vm.memories.get(&name, &replicas, route.max_nodes);
-        if lease.is_behind {
-            vm.replay();
-        }
-        let learners = providers.iter().zip(&lease.targets);
-        let infos: Vec<TargetInfo> = learners
-            .clone()
-            .map(|(provider, learner)| TargetInfo {
-                id: learner.id,
-                seed: learner.hash.0,
-                weight: provider.weight,
-            })
-            .collect();
-        let mut targets: Vec<Option<Target>> = Vec::new();
-        targets.resize_with(MAX_TARGETS, || None);
-        for (provider, learner) in learners {
-            if let Some(place) = targets.get_mut(learner.id.index()) {
-                *place = Some(Target::new(provider, learner, route.reach));
-            }
-        }
-        let memory = Rc::clone(&lease.memory);
-        Self {
-            percent: group.percent,
-            hash: lease.hash,
-            balancer: RefCell::new(Balancer::new(route.strategy, &infos, memory, rng)),
-            memory: lease.memory,
-            targets,
-            all: infos.iter().map(|info| info.id).collect(),
-        }
-    }
-
-    pub(crate) fn target(&self, id: TargetId) -> Option<&Target> {
-        self.targets.get(id.index())?.as_ref()
-    }
-
-    pub(crate) fn targets(&self) -> impl Iterator<Item = (TargetId, &Target)> {
-        self.all
-            .iter()
-            .filter_map(|id| Some((id, self.target(id)?)))
-    }
-
-    /// The targets that are for the caller with this key.
-    fn allowed(&self, key: Option<&[u8; 32]>) -> TargetSet {
-        let allowed = self.targets().filter(|(_, target)| {
-            let keys = &target.allowed_keys;
-            keys.is_empty() || key.is_some_and(|key| keys.binary_search(key).is_ok())
-        });
-        allowed.map(|(id, _)| id).collect()
-    }
-
-    /// Those of the targets that may be used, as far as is known without asking.
-    fn eligible(
-        &self,
-        engines: &Mirror<Envoy>,
-        allowed: TargetSet,
-        request: &Request<'_>,
-    ) -> TargetSet {
-        let eligible = allowed.iter().filter(|&id| {
-            self.target(id).is_some_and(|target| {
-                let state = target.replica.health.state(request.now);
-                matches!(state, State::Ready | State::HalfOpen)
-                    && !engines.is_ill(target.learner.hash, request.now)
-            })
-        });
-        eligible.collect()
-    }
-}
-
-impl Target {
-    fn new(provider: &Provider, learner: &Rc<Learner>, reach: Reach) -> Self {
-        let destination = match reach {
-            Reach::Cluster => provider.cluster.clone(),
-            Reach::Pool => provider.endpoint.map(|endpoint| endpoint.to_string()),
-        };
-        Self {
-            replica: Rc::clone(&learner.replica),
-            learner: Rc::clone(learner),
-            // The configuration has made sure that there is one.
-            destination: destination.unwrap_or_default(),
-            allowed_keys: provider.allowed_keys.clone(),
-            kv_stale_millis: provider
-                .kv_events
-                .as_ref()
-                .map(|events| events.stale_secs * 1_000),
-            lmcache_stale_millis: provider
-                .lmcache
-                .as_ref()
-                .map(|lmcache| lmcache.stale_secs * 1_000),
-            decisions: Counters::default(),
-        }
-    }
-
-    /// Counts a decision for this target.
-    pub(crate) fn count(&self, reason: Reason, route: &Route) {
-        self.decisions.add_one(reason, || {
-            let labels = [
-                ("route", route.name.as_str()),
-                ("target", &self.replica.name),
-                ("reason", reason.as_str()),
-            ];
-            Counter::define("rolter_decisions", &labels)
-        });
+        self.asks.session || self.groups.borrow().len() > 1
     }
 }

@@ -1,7 +1,8 @@
 //! A request under way: counted at its target from the decision on, and followed to its end.
 
+use crate::group::{Group, Target};
 use crate::host::{self, Envoy, Micros};
-use crate::route::{Group, Route, Sent, Target};
+use crate::route::{Route, Sent};
 use crate::vm::Vm;
 use rolter_core::affinity::PromptRef;
 use rolter_core::balance::{Followers, Reason, Request};

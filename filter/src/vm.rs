@@ -12,7 +12,8 @@ use crate::replicas::{Replica, Replicas};
 use crate::room::Taken;
 use crate::stores::Stores;
 use fastrand::Rng;
-use rolter_core::health::Changes;
+use rolter_core::health::{Changes, Health};
+use rolter_core::kv::members::Roster;
 use rolter_core::kv::mirror::Mirror;
 use rolter_core::memory::Lesson;
 use rolter_core::shared::Worker;
@@ -51,6 +52,8 @@ pub(crate) struct Vm {
     pub(crate) changes: Changes<Envoy>,
     /// What engines tell of themselves.
     pub(crate) engines: RefCell<Mirror<Envoy>>,
+    /// The targets of providers that have a DNS name for them.
+    pub(crate) roster: RefCell<Roster<Envoy>>,
     pub(crate) feed: Feed,
     pub(crate) taken: Taken,
     pub(crate) stores: Stores,
@@ -82,6 +85,7 @@ impl Vm {
             memories: Memories::default(),
             changes: Changes::new(&Envoy),
             engines: RefCell::new(Mirror::new(&Envoy)),
+            roster: RefCell::new(Roster::new(&Envoy)),
             feed: Feed::new(),
             taken: Taken::default(),
             stores: Stores::new(),
@@ -114,6 +118,7 @@ impl Vm {
             }
         }
         self.stores.tick();
+        self.roster.borrow_mut().refresh(&Envoy);
         if self.serves.get() {
             self.read(READ_AT_ONCE);
             self.refresh_engines(ENGINES_AT_ONCE);
@@ -139,6 +144,10 @@ impl Vm {
         let Some(slot) = worker.slot().filter(|_| worker.leads()) else {
             return;
         };
+        for target in self.roster.borrow_mut().hear(&Envoy, &page.members) {
+            // Who comes at its address is another one.
+            Health::new(&Envoy, &target).begin_anew(&Envoy, now, &self.changes);
+        }
         let mut engines = self.engines.borrow_mut();
         let passed_over = engines.passed_over();
         engines.hear(&Envoy, slot, &page, now, self.rng.borrow_mut().u64(..));
@@ -154,6 +163,7 @@ impl Vm {
         } else if time.apart(read) >= rest {
             self.read(READ_IN_BETWEEN);
         }
+        self.roster.borrow_mut().refresh(&Envoy);
         self.refresh_engines(ENGINES_IN_BETWEEN);
         self.wake(time.millis());
     }
