@@ -8,6 +8,8 @@
 //! | [`zmtp`] | subscriptions and replays on the wire |
 //! | [`subscriber`] | one event stream, followed |
 //! | [`poll`] | what engines and `LMCache` controllers are asked now and then |
+//! | [`watch`] | both for one target |
+//! | [`discover`] | targets that are the addresses of a DNS name, which come and go |
 //! | [`state`] | what is known, and waking whoever waits for news |
 //! | [`cache`] | the response cache: looking for answers, and storing them |
 //! | [`http`] | what Envoy and whoever collects metrics can ask |
@@ -29,6 +31,7 @@
 
 pub mod cache;
 pub mod capture;
+pub mod discover;
 pub mod document;
 pub mod explain;
 pub mod http;
@@ -38,4 +41,5 @@ pub mod run;
 pub mod secrets;
 pub mod state;
 pub mod subscriber;
+pub mod watch;
 pub mod zmtp;

@@ -1,9 +1,11 @@
 //! The sidecar as a whole: everything that the configuration asks for, until it is to stop.
 
+use crate::discover::Lookout;
 use crate::http::{self, App, Bound};
+use crate::poll;
 use crate::secrets::Secrets;
 use crate::state::State;
-use crate::{poll, subscriber};
+use crate::watch::Watch;
 use rolter_core::config::{Config, Listen};
 use std::io;
 use std::net::SocketAddr;
@@ -18,8 +20,12 @@ const GRACE: Duration = Duration::from_secs(2);
 /// A sidecar whose sockets listen.
 pub struct Sidecar {
     app: Arc<App>,
+    /// Those who look for the addresses of names.
+    lookouts: Vec<Lookout>,
     for_envoy: Bound,
     for_operators: Option<Bound>,
+    /// Something has ended that should go on.
+    broken: CancellationToken,
 }
 
 impl Sidecar {
@@ -42,11 +48,14 @@ impl Sidecar {
             None => None,
         };
         let client = poll::client().map_err(io::Error::other)?;
+        let lookouts = Lookout::all(&config, &sidecar.dns)?;
         let state = Arc::new(State::new(&config));
         Ok(Self {
+            lookouts,
             app: Arc::new(App::new(state, config, client, secrets)),
             for_envoy,
             for_operators,
+            broken: CancellationToken::new(),
         })
     }
 
@@ -66,7 +75,10 @@ impl Sidecar {
     }
 
     /// Works until it is to stop.
-    pub async fn run(self, stop: CancellationToken) {
+    ///
+    /// # Errors
+    /// Where something of it has ended before.
+    pub async fn run(mut self, stop: CancellationToken) -> io::Result<()> {
         let mut watching = JoinSet::new();
         self.watch(&mut watching);
         let for_envoy = http::for_envoy(&self.app);
@@ -97,44 +109,37 @@ impl Sidecar {
             self.app.state.wake();
             tokio::time::sleep(GRACE).await;
         };
-        tokio::select! {
-            () = serving => {}
-            () = overdue => {}
-        }
+        let ended = tokio::select! {
+            () = serving => Ok(()),
+            () = overdue => Ok(()),
+            () = self.broken.cancelled() => {
+                Err(io::Error::other("a task has ended that should go on; the log says which"))
+            }
+        };
         watching.shutdown().await;
         if let Some(path) = socket {
             // Whoever started another one may have taken the path; then it is not ours.
             crate::zmtp::remove_stale_socket(&path);
         }
+        ended
     }
 
     /// Follows and asks all that the configuration names.
-    fn watch(&self, watching: &mut JoinSet<()>) {
-        let state = &self.app.state;
-        let client = &self.app.client;
-        let mut replica = 0;
-        for (place, provider) in self.app.config.providers.iter().enumerate() {
-            if let Some(events) = &provider.kv_events {
-                for _ in 0..events.ranks {
-                    let state = Arc::clone(state);
-                    watching.spawn(subscriber::follow(state, events.clone(), replica));
-                    replica += 1;
-                }
+    fn watch(&mut self, watching: &mut JoinSet<()>) {
+        let watch = Watch {
+            state: Arc::clone(&self.app.state),
+            client: self.app.client.clone(),
+            secrets: Arc::clone(&self.app.secrets),
+            broken: self.broken.clone(),
+        };
+        for target in watch.state.targets().iter() {
+            if let Some(provider) = self.app.config.providers.get(target.provider) {
+                watch.follow(provider, target, watching);
             }
-            // Who only makes embeddings is no engine of ours, and may charge for questions.
-            let is_target = state
-                .targets()
-                .get(place)
-                .is_some_and(|target| target.is_routed);
-            if provider.api_base.is_some() && is_target {
-                let secrets = Arc::clone(&self.app.secrets);
-                let watch = poll::watch_engine(Arc::clone(state), client.clone(), secrets, place);
-                watching.spawn(watch);
-            }
-            if let Some(lmcache) = provider.lmcache.clone() {
-                let state = Arc::clone(state);
-                watching.spawn(poll::watch_lmcache(state, client.clone(), lmcache, place));
-            }
+        }
+        for lookout in self.lookouts.drain(..) {
+            let provider = lookout.provider().to_owned();
+            watch.spawn(watching, &provider, lookout.run(watch.clone()));
         }
     }
 }
@@ -151,4 +156,39 @@ async fn bind(key: &str, listen: &Listen) -> io::Result<Bound> {
             format!("{key}: cannot listen on {listen}: {error}{hint}"),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn it_ends_where_a_task_has_that_should_go_on_but_not_where_one_was_stopped() {
+        let document = json!({
+            "sidecar": {"cluster": "s", "listen": "127.0.0.1:0"},
+            "providers": [{"name": "p", "cluster": "p"}],
+            "routes": [{"name": "r", "targets": ["p"]}],
+        });
+        let bind = || Sidecar::bind(Config::read(&document).unwrap());
+        for is_broken in [false, true] {
+            let sidecar = bind().await.unwrap();
+            let watch = Watch {
+                state: Arc::clone(&sidecar.app.state),
+                client: sidecar.app.client.clone(),
+                secrets: Arc::clone(&sidecar.app.secrets),
+                broken: sidecar.broken.clone(),
+            };
+            let mut tasks = JoinSet::new();
+            watch.spawn(&mut tasks, "stopped", std::future::pending());
+            tasks.shutdown().await;
+            let stop = CancellationToken::new();
+            if is_broken {
+                watch.spawn(&mut tasks, "p", async { panic!("as is to be seen") });
+            } else {
+                stop.cancel();
+            }
+            assert_eq!(sidecar.run(stop).await.is_err(), is_broken);
+        }
+    }
 }

@@ -34,12 +34,9 @@ const FAR: Duration = Duration::from_hours(1);
 type Answers = Pin<Box<dyn futures_util::Stream<Item = Result<Received, zmtp::Error>> + Send>>;
 
 /// Follows the event stream of a rank for as long as it is polled.
-pub async fn follow(state: Arc<State>, events: KvEvents, place: usize) {
-    let Some(replica) = state.replicas().get(place) else {
-        return;
-    };
+pub async fn follow(state: Arc<State>, events: KvEvents, replica: Arc<Replica>) {
     let listener = if events.bind {
-        Some(bind(&events, replica).await)
+        Some(bind(&events, &replica).await)
     } else {
         None
     };
@@ -50,7 +47,7 @@ pub async fn follow(state: Arc<State>, events: KvEvents, place: usize) {
     };
     let subscriber = Subscriber {
         state: &state,
-        replica,
+        replica: &replica,
         events: &events,
         listener,
         stream: Stream::new(settings),

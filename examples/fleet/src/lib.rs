@@ -7,14 +7,18 @@
 #![forbid(unsafe_code)]
 
 mod bootstrap;
+mod dns;
 mod envoy;
+mod pods;
 mod process;
 mod redis;
 mod setup;
 mod sidecar;
 mod stats;
 
+pub use dns::{Dns, DnsAnswer};
 pub use envoy::{envoy_binary, module, trap_module};
+pub use pods::Pods;
 pub use redis::{Redis, redis_binary};
 pub use setup::{Reach, Setup};
 pub use sidecar::sidecar_binary;

@@ -1,10 +1,10 @@
 //! The feed: what has changed since the reader asked last, as soon as there is something.
 
 use super::App;
+use crate::state::FeedCursor;
 use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use rolter_core::kv::feed::Cursor;
 use serde::Deserialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,8 +26,8 @@ pub(super) struct Asked {
 
 pub(super) async fn feed(State(app): State<Arc<App>>, Query(asked): Query<Asked>) -> Response {
     // What is no cursor is as good as none: who has it would come with it again and again.
-    let cursor = asked.cursor.parse::<Cursor>().ok();
-    let behind = cursor.map_or(0, |cursor| app.state.index().behind(&cursor));
+    let cursor = asked.cursor.parse::<FeedCursor>().ok();
+    let behind = cursor.map_or(0, |cursor| app.state.index().behind(&cursor.blocks));
     app.counts.feed_lag.store(behind, Ordering::Relaxed);
     let _reading = Reading::new(&app.counts.feed_readers);
     let mut news = app.state.news();

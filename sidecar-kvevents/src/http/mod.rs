@@ -24,7 +24,7 @@ use rolter_core::config::Config;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Readers of the feed at once. One worker of each Envoy reads it for all.
 const MAX_READERS: usize = 64;
@@ -43,6 +43,8 @@ const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_OPERATORS: usize = 16;
 /// The longest that any of them takes.
 const TIMEOUT: Duration = Duration::from_secs(40);
+/// An Envoy that waits for longer than this would serve those targets that are known no more.
+pub const NAMES_PATIENCE: Duration = Duration::from_mins(1);
 
 /// What requests are answered from.
 pub struct App {
@@ -58,6 +60,7 @@ pub struct App {
     pub cache: Option<Arc<Cache>>,
     /// What has happened.
     pub counts: HttpCounts,
+    began: Instant,
 }
 
 impl App {
@@ -75,6 +78,7 @@ impl App {
             config,
             client,
             counts: HttpCounts::default(),
+            began: Instant::now(),
         }
     }
 }
@@ -120,17 +124,34 @@ pub fn for_operators(app: &Arc<App>) -> Router {
     bounded(app, router, MAX_OPERATORS).with_state(Arc::clone(app))
 }
 
-/// Ready as soon as it is there: a target of which nothing is known is a neutral one.
-async fn ready(extract::State(app): extract::State<Arc<App>>) -> String {
-    let replicas = app.state.replicas();
-    let trusted = replicas
+/// Ready as soon as DNS has answered for each name, or has not for [`NAMES_PATIENCE`]: before that, Envoy
+/// may have no target that it will have a moment later. A target of which nothing is known is a neutral
+/// one.
+async fn ready(extract::State(app): extract::State<Arc<App>>) -> (StatusCode, String) {
+    let names = app.state.names();
+    let waits: Vec<&str> = names
         .iter()
-        .filter(|replica| replica.view().trusted)
-        .count();
-    format!(
-        "ok, {trusted} of {} event streams are trusted\n",
-        replicas.len()
-    )
+        .filter(|name| !name.counts.is_answered())
+        .map(|name| name.provider.as_str())
+        .collect();
+    if !waits.is_empty() && app.began.elapsed() < NAMES_PATIENCE {
+        let text = format!("looking for the addresses of {}\n", waits.join(", "));
+        return (StatusCode::SERVICE_UNAVAILABLE, text);
+    }
+    let (targets, replicas) = (app.state.targets(), app.state.replicas());
+    let trusted = replicas.iter().filter(|replica| replica.view().trusted);
+    let (trusted, all) = (trusted.count(), replicas.len());
+    let mut text = format!("ok, {trusted} of {all} event streams are trusted");
+    for name in names {
+        let own = targets
+            .iter()
+            .filter(|target| target.provider == name.place);
+        let (present, gone): (Vec<_>, Vec<_>) = own.partition(|target| target.is_present());
+        let (provider, present, gone) = (&name.provider, present.len(), gone.len());
+        text += &format!("; targets of {provider}: {present}, gone: {gone}");
+    }
+    text.push('\n');
+    (StatusCode::OK, text)
 }
 
 async fn exposition(extract::State(app): extract::State<Arc<App>>) -> Response {

@@ -87,7 +87,7 @@ async fn token_ids(
 ) -> Result<Vec<u32>, Refusal> {
     let path = headers.get(PATH).map_or(&b""[..], |path| path.as_bytes());
     let question = question(path, body)?;
-    let (place, target) = engine(app, &asked.route)?;
+    let target = engine(app, &asked.route)?;
     let base = target.api_base.as_deref().unwrap_or_default();
     let timeout = asked
         .timeout_ms
@@ -98,7 +98,7 @@ async fn token_ids(
         .post(format!("{base}/tokenize"))
         .header(header::CONTENT_TYPE, "application/json")
         .body(question);
-    let request = app.secrets.authorize(place, request);
+    let request = app.secrets.authorize(target.provider, request);
     let most = MORE_ANSWER_BYTES + ANSWER_BYTES_A_BYTE * body.len();
     let answer = ask(request, Duration::from_millis(timeout), most).await;
     answer.and_then(|answer| read(&answer)).map_err(|failure| {
@@ -140,18 +140,22 @@ fn question(path: &[u8], body: &[u8]) -> Result<Vec<u8>, Refusal> {
 
 /// An engine of a route to ask: one that says that it is well before any other, then the least busy
 /// of those that tell how busy they are, and which of several is left to chance.
-fn engine<'a>(app: &'a App, name: &str) -> Result<(usize, &'a Target), Refusal> {
+fn engine(app: &App, name: &str) -> Result<Arc<Target>, Refusal> {
     let route = app.config.routes.iter().find(|route| route.name == name);
     let route =
         route.ok_or_else(|| Refusal(StatusCode::NOT_FOUND, format!("no route {name:?}\n")))?;
-    let targets = route.groups.iter().flat_map(|group| &group.targets);
+    let is_of_route = |target: &Target| {
+        let mut groups = route.groups.iter();
+        groups.any(|group| group.targets.contains(&target.provider))
+    };
+    let targets = app.state.targets();
     targets
-        .filter_map(|&place| Some((place, app.state.targets().get(place)?)))
-        .filter(|(_, target)| target.api_base.is_some())
-        .map(|(place, target)| (place, target, target.seen()))
-        .filter(|(_, _, seen)| seen.healthy != Some(false))
-        .min_by_key(|(_, _, seen)| preference(seen, app.state.now()))
-        .map(|(place, target, _)| (place, target))
+        .iter()
+        .filter(|target| target.api_base.is_some() && target.is_present() && is_of_route(target))
+        .map(|target| (target, target.seen()))
+        .filter(|(_, seen)| seen.healthy != Some(false))
+        .min_by_key(|(_, seen)| preference(seen, app.state.now()))
+        .map(|(target, _)| Arc::clone(target))
         .ok_or_else(|| {
             let why = format!("no engine of route {name:?} is well and has an api_base\n");
             Refusal(StatusCode::SERVICE_UNAVAILABLE, why)

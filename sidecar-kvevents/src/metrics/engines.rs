@@ -230,7 +230,8 @@ pub(super) fn add_targets(registry: &mut Registry, state: &State) {
     let occupancy = Family::<Provider, Float>::default();
     let healthy = Family::<Provider, Gauge>::default();
     let now = state.now();
-    for target in state.targets().iter().filter(|target| target.is_routed) {
+    let targets = state.targets();
+    for target in targets.iter().filter(|target| target.is_routed) {
         let seen = target.seen();
         let provider = Provider {
             provider: target.name.clone(),

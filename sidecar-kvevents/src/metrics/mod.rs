@@ -3,9 +3,11 @@
 
 mod cache;
 mod engines;
+mod names;
 
 pub use cache::{CacheCounts, Kind, Outcome, Part};
 pub use engines::{ReplicaCounts, TargetCounts};
+pub use names::LookupCounts;
 
 use crate::cache::{Cache, Size};
 use crate::state::State;
@@ -70,6 +72,7 @@ pub fn render(state: &State, http: &HttpCounts, cache: Option<&Cache>) -> String
     let sidecar = registry.sub_registry_with_prefix("rolter_sidecar");
     engines::add_streams(sidecar, state);
     engines::add_targets(sidecar, state);
+    names::add_names(sidecar, state);
     add_http(sidecar, http);
     if let Some(cache) = cache {
         cache::add(sidecar, cache);

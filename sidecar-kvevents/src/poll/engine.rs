@@ -24,29 +24,26 @@ const MAX_ADAPTERS: usize = 1024;
 struct Api<'a> {
     client: Client,
     secrets: Arc<Secrets>,
-    place: usize,
+    provider: usize,
     base: &'a str,
 }
 
 impl Api<'_> {
     async fn get(&self, path: &str, max_bytes: usize) -> Result<Vec<u8>, Failure> {
         let request = self.client.get(format!("{}{path}", self.base));
-        ask_briefly(self.secrets.authorize(self.place, request), max_bytes).await
+        ask_briefly(self.secrets.authorize(self.provider, request), max_bytes).await
     }
 }
 
 /// Asks for as long as it is polled.
-pub async fn watch(state: Arc<State>, client: Client, secrets: Arc<Secrets>, place: usize) {
-    let Some(target) = state.targets().get(place) else {
-        return;
-    };
+pub async fn watch(state: Arc<State>, client: Client, secrets: Arc<Secrets>, target: Arc<Target>) {
     let Some(base) = target.api_base.as_deref() else {
         return;
     };
     let api = Api {
         client,
         secrets,
-        place,
+        provider: target.provider,
         base,
     };
     let mut ticks = interval(EVERY);
@@ -55,11 +52,11 @@ pub async fn watch(state: Arc<State>, client: Client, secrets: Arc<Secrets>, pla
     for round in 0_u32.. {
         ticks.tick().await;
         tokio::join!(
-            health(&state, &api, target, &mut last),
-            load(&state, &api, target),
+            health(&state, &api, &target, &mut last),
+            load(&state, &api, &target),
             async {
                 if round % MODELS_EVERY == 0 {
-                    adapters(&state, &api, target).await;
+                    adapters(&state, &api, &target).await;
                 }
             },
         );

@@ -2,7 +2,7 @@
 
 use super::{Failure, ask_briefly};
 use crate::metrics::add;
-use crate::state::{LmCache, State};
+use crate::state::{LmCache, State, Target};
 use reqwest::Client;
 use rolter_core::config;
 use serde::Deserialize;
@@ -19,10 +19,12 @@ struct Answer {
 }
 
 /// Asks for as long as it is polled.
-pub async fn watch(state: Arc<State>, client: Client, settings: config::LmCache, place: usize) {
-    let Some(target) = state.targets().get(place) else {
-        return;
-    };
+pub async fn watch(
+    state: Arc<State>,
+    client: Client,
+    settings: config::LmCache,
+    target: Arc<Target>,
+) {
     let mut ticks = interval(Duration::from_secs(settings.refresh_secs));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -41,7 +43,7 @@ pub async fn watch(state: Arc<State>, client: Client, settings: config::LmCache,
                 None
             }
         };
-        state.note_target(target, |seen| seen.lmcache = cache);
+        state.note_target(&target, |seen| seen.lmcache = cache);
     }
 }
 

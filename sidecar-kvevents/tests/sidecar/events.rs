@@ -140,7 +140,8 @@ async fn the_publisher_may_connect_to_the_sidecar() {
     let connect = format!("connect:tcp://127.0.0.1:{port}");
     for _ in 0..2 {
         let mut publisher = Publisher::at(&connect, "-");
-        let counts = &sidecar.state.replicas()[0].counts;
+        let replicas = sidecar.state.replicas();
+        let counts = &replicas[0].counts;
         // What is published before the connection is there is lost; a clear is a clean start.
         let before = counts.batches();
         let heard = || {
@@ -162,7 +163,8 @@ async fn a_publisher_that_delivers_is_displaced_by_none_and_a_silent_one_is() {
         "endpoint": format!("tcp://127.0.0.1:{port}"), "bind": true, "stale_secs": 3,
     }});
     let sidecar = sidecar(&[listening]).await;
-    let counts = &sidecar.state.replicas()[0].counts;
+    let replicas = sidecar.state.replicas();
+    let counts = &replicas[0].counts;
     let connect = format!("connect:tcp://127.0.0.1:{port}");
     let mut publisher = Publisher::at(&connect, "-");
     let heard = || {
@@ -256,7 +258,8 @@ async fn without_a_replay_who_joins_late_knows_nothing() {
     let mut publisher = Publisher::without_replay();
     publisher.publish(5);
     let sidecar = sidecar(&[events(publisher.port, 0)]).await;
-    let counts = &sidecar.state.replicas()[0].counts;
+    let replicas = sidecar.state.replicas();
+    let counts = &replicas[0].counts;
     let heard = || {
         publisher.publish(1);
         counts.batches()

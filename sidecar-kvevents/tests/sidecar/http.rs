@@ -111,8 +111,8 @@ async fn an_engine_is_asked_how_it_is() {
     let is_ill = |seen: &Seen| seen.healthy == Some(false);
     eventually(|| of(1), is_ill, "an ill engine").await;
     let asked = || {
-        let counts = &sidecar.state.targets()[2].counts;
-        counts.health_failures.load(Ordering::Relaxed)
+        let targets = sidecar.state.targets();
+        targets[2].counts.health_failures.load(Ordering::Relaxed)
     };
     eventually(asked, |asked| *asked > 2, "some questions").await;
     let told = page(&sidecar, "", 0).await;
