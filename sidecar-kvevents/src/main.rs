@@ -1,8 +1,9 @@
 //! `rolter-sidecar` on the command line.
 
 use clap::{Args, Parser, Subcommand};
-use rolter_core::config::Config;
+use rolter_core::config::{Config, Provider};
 use rolter_core::hex::from_hex;
+use rolter_sidecar::document::Gravity;
 use rolter_sidecar::explain::{self, Place};
 use rolter_sidecar::{capture, document, run::Sidecar};
 use std::error::Error;
@@ -14,6 +15,11 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
+
+// The one of musl has one lock for all threads, which doubles what an answer from the cache costs.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Knows what LLM engines tell of themselves, and tells Envoy.
 #[derive(Parser)]
@@ -33,7 +39,8 @@ struct Cli {
 enum Command {
     /// Follows and asks the engines, and answers Envoy, until SIGTERM or SIGINT.
     Run(Source),
-    /// Tells all that is wrong with a configuration.
+    /// Tells all that is wrong or odd about a configuration, and about the file of Envoy's that it is
+    /// in.
     Check(Source),
     /// Feeds a recorded run of an engine through the index, and compares what it predicts with what
     /// the engine had cached.
@@ -84,10 +91,11 @@ impl Source {
     }
 
     fn require(&self) -> Result<Config, Box<dyn Error>> {
-        self.read()?
-            .ok_or_else(|| "write --config FILE or --envoy-config FILE".into())
+        self.read()?.ok_or_else(|| NO_SOURCE.into())
     }
 }
+
+const NO_SOURCE: &str = "write --config FILE or --envoy-config FILE";
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -112,17 +120,7 @@ fn execute(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
     match command {
         Command::Run(source) => run(source.require()?)?,
         Command::Check(source) => {
-            // Before the rest: filters that should have one configuration may have two.
-            if let Some(path) = &source.envoy_config {
-                document::check_filters(path)?;
-            }
-            let config = source.require()?;
-            println!("ok: {}", summary(&config));
-            if let Some(path) = &source.envoy_config {
-                for doubt in document::doubts(path, &config)? {
-                    println!("but {doubt}");
-                }
-            }
+            return check(source);
         }
         Command::Replay { capture } => {
             let file =
@@ -164,6 +162,32 @@ fn execute(command: &Command) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// All that is found, errors first.
+fn check(source: &Source) -> Result<ExitCode, Box<dyn Error>> {
+    let (path, report) = match (&source.config, &source.envoy_config) {
+        (Some(path), _) => (path, document::check(path)?),
+        (None, Some(path)) => (path, document::check_envoy(path)?),
+        (None, None) => return Err(NO_SOURCE.into()),
+    };
+    if report.is_ok() {
+        for config in &report.configs {
+            println!("ok: {}", summary(config));
+        }
+        for finding in &report.findings {
+            println!("but {finding}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("{}:", path.display());
+    for finding in &report.findings {
+        match finding.gravity {
+            Gravity::Error => eprintln!("{finding}"),
+            Gravity::Doubt => eprintln!("but {finding}"),
+        }
+    }
+    Ok(ExitCode::FAILURE)
+}
+
 /// What a configuration comes to.
 fn summary(config: &Config) -> String {
     let (providers, routes) = (config.providers.len(), config.routes.len());
@@ -179,7 +203,12 @@ fn summary(config: &Config) -> String {
         Some(_) => "",
         None => ", no sidecar",
     };
-    format!("{providers} providers, {routes} routes, {cache}{sidecar}")
+    let named = config.providers.iter().filter_map(Provider::dns_name);
+    let named = match named.count() {
+        0 => String::new(),
+        count => format!(" ({count} by a DNS name)"),
+    };
+    format!("{providers} providers{named}, {routes} routes, {cache}{sidecar}")
 }
 
 fn read_hash(text: &str) -> Result<[u8; 32], &'static str> {
@@ -216,6 +245,6 @@ async fn serve(config: Config) -> Result<(), Box<dyn Error>> {
     let metrics = sidecar.metrics_address();
     let metrics = metrics.map(tracing::field::display);
     tracing::info!(listen, metrics, summary, "listening");
-    sidecar.run(stop).await;
+    sidecar.run(stop).await?;
     Ok(())
 }

@@ -54,7 +54,7 @@ pub(crate) async fn sidecar_of(document: &Value) -> Running {
         address: sidecar.address().unwrap(),
         metrics: sidecar.metrics_address().unwrap(),
         stop: stop.clone(),
-        task: tokio::spawn(sidecar.run(stop)),
+        task: tokio::spawn(async move { sidecar.run(stop).await.unwrap() }),
     }
 }
 

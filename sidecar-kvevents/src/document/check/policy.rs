@@ -1,98 +1,185 @@
-//! Whether each list of filters in a file of Envoy's that routes has the filter of the policy, where a
-//! route has one.
+//! Whether each list of filters that routes has the filter of the policy, where a route has one: before
+//! it, with the same VM and the same configuration, and closed where it fails.
 //!
 //! Envoy refuses most of what is found here as well, or the filter refuses the requests, but they
-//! cannot tell the place in the file. Invariant: what the file leaves to others is no problem, but
-//! doubtful.
+//! cannot tell the place in the file. With another module or configuration some requests may go well;
+//! that is an error all the same, as the others are refused. Invariant: what the file leaves to others
+//! is no problem, but doubtful.
 
-use super::filter::{Filter, POLICY};
+use super::envoy::{Envoy, List, POLICY, Plugin, problem};
+use super::plugin;
+use crate::document::configuration::{readable, with_policy};
 use rolter_core::config::Problem;
 use serde_json::Value;
 
-/// What is found in a file.
-#[derive(Default)]
-pub(super) struct Findings {
-    /// Requests would be refused, or Envoy would not start.
-    pub(super) problems: Vec<Problem>,
-    /// What the file does not tell.
-    pub(super) doubts: Vec<String>,
+/// What can be wrong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Missing,
+    After,
+    VmId,
+    Vm,
+    Configuration,
+    FailsOpen,
+    /// Nobody can tell.
+    Elsewhere,
 }
 
-/// Looks at all lists of filters.
-pub(super) fn check(document: &Value) -> Findings {
-    let mut findings = Findings::default();
-    visit(document, "", &mut findings);
-    findings
+pub(super) fn missing(envoy: &Envoy<'_>) -> Vec<Problem> {
+    of(envoy, Kind::Missing)
 }
 
-/// The depth is bounded by the parsers.
-fn visit(value: &Value, path: &str, findings: &mut Findings) {
-    match value {
-        Value::Array(list) => {
-            for (place, value) in list.iter().enumerate() {
-                visit(value, &format!("{path}[{place}]"), findings);
-            }
+pub(super) fn after(envoy: &Envoy<'_>) -> Vec<Problem> {
+    of(envoy, Kind::After)
+}
+
+pub(super) fn vm_id(envoy: &Envoy<'_>) -> Vec<Problem> {
+    of(envoy, Kind::VmId)
+}
+
+pub(super) fn vm(envoy: &Envoy<'_>) -> Vec<Problem> {
+    of(envoy, Kind::Vm)
+}
+
+pub(super) fn configuration(envoy: &Envoy<'_>) -> Vec<Problem> {
+    of(envoy, Kind::Configuration)
+}
+
+pub(super) fn fails_open(envoy: &Envoy<'_>) -> Vec<Problem> {
+    of(envoy, Kind::FailsOpen)
+}
+
+pub(super) fn elsewhere(envoy: &Envoy<'_>) -> Vec<Problem> {
+    of(envoy, Kind::Elsewhere)
+}
+
+/// All of a kind.
+fn of(envoy: &Envoy<'_>, kind: Kind) -> Vec<Problem> {
+    let lists = envoy.lists.iter().enumerate();
+    let found = lists.flat_map(|(place, list)| in_list(envoy, place, list));
+    let found = found.filter(|(found, _)| *found == kind);
+    found.map(|(_, problem)| problem).collect()
+}
+
+fn in_list(envoy: &Envoy<'_>, place: usize, list: &List<'_>) -> Vec<(Kind, Problem)> {
+    let mut found = Vec::new();
+    for (own, routing) in envoy.routing_in(place) {
+        let config = envoy.config_of(routing);
+        if config.is_none_or(|config| with_policy(config).is_empty()) {
+            continue;
         }
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                let path = match path {
-                    "" => key.clone(),
-                    path => format!("{path}.{key}"),
-                };
-                if key == "http_filters"
-                    && let Some(list) = value.as_array()
-                {
-                    check_list(&path, list, findings);
-                }
-                visit(value, &path, findings);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Looks at a list with its path.
-fn check_list(path: &str, list: &[Value], findings: &mut Findings) {
-    let read = list.iter().enumerate();
-    let filters: Vec<Filter<'_>> = read
-        .filter_map(|(place, filter)| Filter::read(path, place, filter))
-        .collect();
-    for routing in filters.iter().filter(|filter| filter.needs_policy()) {
-        routing.check_holding(&mut findings.problems);
-        let of_policy = filters.iter().filter(|filter| filter.is_of_policy());
+        let of_policy = envoy.plugins_of(place);
+        let of_policy = of_policy.filter(|(_, plugin)| plugin.is_of_policy());
         // The one to mend is the one with which least is wrong.
-        let checked = of_policy.map(|filter| filter.check_against(routing, path));
-        if let Some(problems) = checked.min_by_key(Vec::len) {
-            findings.problems.extend(problems);
-            continue;
+        let compared =
+            of_policy.map(|(other, policy)| compare(list, (other, policy), (own, routing)));
+        if let Some(problems) = compared.min_by_key(Vec::len) {
+            found.extend(problems);
+        } else {
+            found.push(none(list, own));
+            // Another one that routes would need the same.
+            break;
         }
-        let place = routing.place;
-        let before = list.iter().take(place);
-        let is_elsewhere = |filter: &Value| filter.get("config_discovery").is_some();
-        if let Some(elsewhere) = before.clone().position(is_elsewhere) {
-            findings.doubts.push(format!(
-                "{path}[{elsewhere}]: is in another file; it has to be the filter of the policy, \
-                 with root_id: {POLICY} and the vm_config and configuration of http_filters[{place}]"
-            ));
-            continue;
-        }
-        let what = format!(
-            "a route has a policy, and nothing passes it over requests and answers; write a filter \
-             with root_id: {POLICY} before http_filters[{place}], which routes, with the same \
-             vm_config and configuration (configuration: &rolter in the first, *rolter in the other) \
-             and allow_on_headers_stop_iteration: true"
-        );
-        findings.problems.push(Problem {
-            path: path.to_owned(),
-            what,
-        });
     }
+    found
+}
+
+/// Nothing in the list says that it is the filter of the policy of this one.
+fn none(list: &List<'_>, own: usize) -> (Kind, Problem) {
+    let mut before = list.filters.iter().take(own);
+    let is_elsewhere = |filter: &Value| filter.get("config_discovery").is_some();
+    if let Some(elsewhere) = before.position(is_elsewhere) {
+        let what = format!(
+            "is in another file; it has to be the filter of the policy, with root_id: {POLICY} and \
+             the vm_config and configuration of http_filters[{own}]"
+        );
+        let path = format!("{}[{elsewhere}]", list.path);
+        return (Kind::Elsewhere, problem(&path, what));
+    }
+    let what = format!(
+        "a route has a policy, and nothing passes it over requests and answers; write a filter \
+         with root_id: {POLICY} before http_filters[{own}], which routes, with the same vm_config \
+         and configuration (configuration: &rolter in the first, *rolter in the other) and \
+         allow_on_headers_stop_iteration: true"
+    );
+    (Kind::Missing, problem(&list.path, what))
+}
+
+/// The module, and what else makes the VM, but for its id.
+fn vm_of(plugin: &Plugin<'_>) -> Option<Value> {
+    let mut vm = plugin.value.get("vm_config")?.clone();
+    vm.as_object_mut()?.remove("vm_id");
+    Some(vm)
+}
+
+/// What is wrong with a filter as that of the policy of another one.
+fn compare(
+    list: &List<'_>,
+    (place, policy): (usize, &Plugin<'_>),
+    (own, routing): (usize, &Plugin<'_>),
+) -> Vec<(Kind, Problem)> {
+    let mut found = Vec::new();
+    if place > own {
+        let what = format!(
+            "the filter of the policy comes after http_filters[{own}], which routes, so that it \
+             sees requests too late and answers of the cache not at all; write it before that"
+        );
+        let path = format!("{}[{place}]", list.path);
+        found.push((Kind::After, problem(&path, what)));
+    }
+    if policy.vm_id() != routing.vm_id() {
+        let (here, there) = (policy.vm_id(), routing.vm_id());
+        let what = format!(
+            "{here:?}, but http_filters[{own}], which routes, has {there:?}; write the same, or \
+             neither knows of the other"
+        );
+        found.push((Kind::VmId, policy.problem("vm_config.vm_id", what)));
+    }
+    if vm_of(policy) != vm_of(routing) {
+        let what = format!(
+            "another than that of http_filters[{own}], which routes, so that the two may be \
+             different versions, which need not agree about a request; write it once, as \
+             vm_config: &vm, and vm_config: *vm in the other"
+        );
+        found.push((Kind::Vm, policy.problem("vm_config", what)));
+    }
+    let ours = |plugin: &Plugin<'_>| readable(plugin.value);
+    if ours(policy) != ours(routing) {
+        let what = format!(
+            "another than that of http_filters[{own}], which routes, so that the two may not \
+             agree about the route of a request; write it once, as configuration: &rolter, and configuration: *rolter in the other"
+        );
+        found.push((Kind::Configuration, policy.problem("configuration", what)));
+    }
+    found.extend(plugin::policy_fails_open(policy).map(|problem| (Kind::FailsOpen, problem)));
+    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    /// What is found in a file.
+    struct Findings {
+        problems: Vec<Problem>,
+        doubts: Vec<String>,
+    }
+
+    fn check(document: &Value) -> Findings {
+        let envoy = Envoy::read(document);
+        let lists = envoy.lists.iter().enumerate();
+        let found: Vec<_> = lists
+            .flat_map(|(place, list)| in_list(&envoy, place, list))
+            .collect();
+        let (doubts, problems): (Vec<_>, Vec<_>) = found
+            .into_iter()
+            .partition(|(kind, _)| *kind == Kind::Elsewhere);
+        Findings {
+            problems: problems.into_iter().map(|(_, problem)| problem).collect(),
+            doubts: doubts.iter().map(|(_, doubt)| doubt.to_string()).collect(),
+        }
+    }
 
     /// An Envoy whose list of filters is this; `vm` and `ours` are anchors, of which aliases may be
     /// made.
@@ -227,22 +314,6 @@ static_resources:
                 vec![filter(POLICY, "*vm", "{value: {providers: []}}"), routing()],
                 "[0].typed_config.config.configuration",
                 "configuration: *rolter",
-            ),
-            (
-                vec![
-                    policy().replace("allow_on_headers_stop_iteration: true,", ""),
-                    routing(),
-                ],
-                "[0].typed_config.config.allow_on_headers_stop_iteration",
-                "write true",
-            ),
-            (
-                vec![
-                    policy(),
-                    routing().replace("allow_on_headers_stop_iteration: true,", ""),
-                ],
-                "[1].typed_config.config.allow_on_headers_stop_iteration",
-                "write true",
             ),
             (
                 vec![with(&policy(), "failure_policy: FAIL_OPEN"), routing()],

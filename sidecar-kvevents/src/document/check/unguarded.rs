@@ -2,7 +2,8 @@
 //! its, and have paths at which engines make answers. Invariant: a route with a path of its own that
 //! is for something else, such as `/metrics`, is not doubtful.
 
-use rolter_core::config::{Config, Policy, Route};
+use crate::document::configuration::Ours;
+use rolter_core::config::{Config, Policy, Problem, Route};
 use std::collections::BTreeSet;
 
 /// Where engines make texts, those beside the APIs included that some have.
@@ -24,26 +25,28 @@ const ANSWERING: [&str; 14] = [
 ];
 
 /// One doubt for each.
-pub(super) fn doubts(config: &Config) -> Vec<String> {
-    let is_guarded = |route: &&Route| {
+pub(super) fn doubts(ours: &Ours, config: &Config) -> Vec<Problem> {
+    let is_guarded = |route: &Route| {
         let policy = route.policy.and_then(|place| config.policies.get(place));
         policy.is_some_and(Policy::judges)
     };
-    let (guarded, unguarded): (Vec<_>, Vec<_>) = config.routes.iter().partition(is_guarded);
-    let told = unguarded.into_iter().filter_map(|route| {
+    let routes = config.routes.iter().enumerate();
+    let (guarded, unguarded): (Vec<_>, Vec<_>) = routes.partition(|(_, route)| is_guarded(route));
+    let guarded: Vec<_> = guarded.into_iter().map(|(_, route)| route).collect();
+    let told = unguarded.into_iter().filter_map(|(place, route)| {
         let targets = targets(route);
         let mut others = guarded.iter();
-        let other = others.find(|other| {
-            !targets.is_disjoint(&self::targets(other)) && answers(route, other)
-        })?;
+        let other = others
+            .find(|other| !targets.is_disjoint(&self::targets(other)) && answers(route, other))?;
         let (name, other) = (&route.name, &other.name);
         let path = &route.conditions.path_prefix;
-        Some(format!(
-            "routes: {name}: has no policy, and leads to targets for which {other} has one; by paths \
+        let what = format!(
+            "{name} has no policy, and leads to targets for which {other} has one; by paths \
              that begin with {path:?}, clients get their answers without it; write match: \
              {{ path_prefix: … }} with what the route is for, such as /metrics, or give it \
              a policy"
-        ))
+        );
+        Some(ours.problem(&format!("routes[{place}]"), what))
     });
     told.collect()
 }
@@ -76,7 +79,9 @@ mod tests {
                 {"name": "rest", "match": conditions, "targets": targets, "policy": policy},
             ],
         });
-        super::doubts(&Config::read(&document).unwrap())
+        let ours = Ours::read(document, String::new());
+        let doubts = super::doubts(&ours, ours.config.as_ref().unwrap());
+        doubts.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -95,7 +100,8 @@ mod tests {
             let [doubt] = &doubts[..] else {
                 panic!("one doubt about {prefix}, not {doubts:?}")
             };
-            let begin = "routes: rest: has no policy, and leads to targets for which chat has one";
+            let begin =
+                "routes[1]: rest has no policy, and leads to targets for which chat has one";
             assert!(doubt.starts_with(begin), "{doubt}");
             assert!(doubt.contains(&format!("{prefix:?}")), "{doubt}");
         }
