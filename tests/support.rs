@@ -4,7 +4,13 @@
 #![forbid(unsafe_code)]
 
 pub mod cached;
+pub mod chart;
 pub mod guarded;
+pub mod mesh;
+pub mod oci;
+pub mod pods;
+pub mod rolled;
+pub mod schemas;
 pub mod server;
 pub mod validation;
 

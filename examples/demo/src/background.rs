@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.tools/run");
 /// Where clients look first for a proxy on their machine.
 const PORT: u16 = 8080;
+/// How long a request waits for the cache, on a machine that may be busy with other things.
+const LOOKUP_MILLIS: u64 = 1_000;
 /// How long a fleet may take to start: a little more than Envoy itself may.
 const START: Duration = Duration::from_secs(70);
 /// How long a fleet may take to end.
@@ -53,6 +55,23 @@ pub(crate) async fn up() -> io::Result<()> {
         start().await?
     };
     print!("{}", lines::to_try(addresses));
+    Ok(())
+}
+
+/// Prints where clients find the fleet, or where Envoy's admin interface is.
+pub(crate) async fn url(admin: bool) -> io::Result<()> {
+    if !is_held()? {
+        return Err(io::Error::other(
+            "nothing is running; start it with: make up",
+        ));
+    }
+    let addresses = ready(is_held).await?;
+    let address = if admin {
+        addresses.admin
+    } else {
+        addresses.clients
+    };
+    println!("http://{address}");
     Ok(())
 }
 
@@ -92,7 +111,12 @@ pub(crate) async fn serve() -> io::Result<()> {
         addresses: None,
     };
     write(&file, &state)?;
-    let setup = setup(Strategy::CacheAware, &engine()).with("/debug_headers", true);
+    let setup = setup(Strategy::CacheAware, &engine())
+        .cached()
+        // Who tries it needs no key.
+        .with("/routes/0/cache/scope", "route")
+        .with("/routes/0/cache/lookup_timeout_ms", LOOKUP_MILLIS)
+        .with("/debug_headers", true);
     let fleet = Fleet::start(Setup {
         listen: listen(),
         ..setup

@@ -44,6 +44,10 @@ pub(crate) fn to_try(addresses: Addresses) -> String {
             post("-i", CHAT, &first),
         ),
         (
+            "The same once more: x-rolter-cache is hit, and no engine has been asked.",
+            post("-i", CHAT, &first),
+        ),
+        (
             "A further turn of it: by affinity to the same engine, where cached_tokens is not 0.",
             post("-i", CHAT, &further),
         ),

@@ -33,6 +33,12 @@ enum Command {
     },
     /// Starts a fleet in the background and says how to try it.
     Up,
+    /// Prints the URL for clients of the fleet that `up` started.
+    Url {
+        /// The one of Envoy's admin interface.
+        #[arg(long)]
+        admin: bool,
+    },
     /// Stops the fleet that `up` started.
     Down,
     /// What `up` starts.
@@ -55,6 +61,7 @@ async fn main() -> ExitCode {
         match Args::parse().command {
             Command::Run { seed } => run(seed).await,
             Command::Up => background::up().await.map(|()| true),
+            Command::Url { admin } => background::url(admin).await.map(|()| true),
             Command::Down => background::down().await.map(|()| true),
             Command::Serve => background::serve().await.map(|()| true),
         }
