@@ -104,7 +104,7 @@ impl Plan {
         members.flatten().copied().collect()
     }
 
-    /// Its targets as providers of their own, each once, and whether they may get requests. Those
+    /// Its targets as providers of their own, and whether they may get requests. Those
     /// that may come first, so that the others are left out where there are too many.
     fn targets(&self, roster: &Roster<Envoy>) -> Vec<(Cow<'_, Provider>, bool)> {
         let mut targets = Vec::new();
