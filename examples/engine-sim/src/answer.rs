@@ -60,7 +60,7 @@ pub fn expected_answer(path: &str, body: &Value) -> Option<String> {
     Some(head(request.prompt.hash()))
 }
 
-fn head(prompt_hash: u64) -> String {
+pub(crate) fn head(prompt_hash: u64) -> String {
     format!("answer {prompt_hash:016x}.")
 }
 

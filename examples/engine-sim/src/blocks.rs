@@ -11,7 +11,7 @@ use crate::tokens::TokenId;
 
 /// Names a block: a hash of its tokens and of all before it, within one scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct BlockHash(pub(crate) u64);
+pub struct BlockHash(pub u64);
 
 /// What sequences must have in common, beside tokens, to share blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) struct Adapter {
 
 /// A whole block, with all that an event tells of it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Block {
+pub struct Block {
     pub(crate) hash: BlockHash,
     /// The block before it; none for the first of a sequence.
     pub(crate) parent: Option<BlockHash>,

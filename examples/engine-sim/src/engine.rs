@@ -12,6 +12,7 @@ use crate::config::EngineConfig;
 use crate::faults::Fault;
 use crate::kv_events::{self, KvAddress, KvFault, Sockets};
 use crate::occupancy::Occupancy;
+use crate::question::Question;
 use crate::server;
 use crate::state::{RecordedRequest, Shared, Stats};
 
@@ -116,6 +117,14 @@ impl Engine {
     /// Forgets all blocks but those of running requests, as `POST /reset_prefix_cache` does.
     pub fn reset_prefix_cache(&self) {
         self.shared.clear_caches();
+    }
+
+    /// How many prompt tokens the engine would compute for each of these, if they came now one after
+    /// another: what is in its cache, or one before it has computed, is found. Of several ranks the
+    /// first is asked.
+    pub fn would_compute(&self, questions: &[&Question]) -> Vec<usize> {
+        let first = self.shared.ranks.first();
+        first.map_or_else(Vec::new, |rank| rank.scheduler.would_compute(questions))
     }
 
     /// Counters and gauges, as `GET /sim/state` gives them. Works on a killed engine too.

@@ -135,7 +135,7 @@ impl Plan {
 }
 
 /// How long an answer is, and why it ends there.
-fn answer_length(
+pub(crate) fn answer_length(
     prompt: usize,
     asked: Option<usize>,
     default: usize,

@@ -39,6 +39,7 @@ mod kv_events;
 mod metrics;
 mod occupancy;
 mod prefix_cache;
+mod question;
 mod receive;
 mod reply;
 mod router;
@@ -50,6 +51,7 @@ mod template;
 mod tokens;
 
 pub use answer::expected_answer;
+pub use blocks::BlockHash;
 pub use config::{Embeddings, EngineConfig, MetricNames};
 pub use counts::Finished;
 pub use engine::Engine;
@@ -58,6 +60,8 @@ pub use kv_events::{
     KvAddress, KvEncoding, KvEvents, KvFault, KvHashes, KvReplayForm, UnknownKvFault,
 };
 pub use occupancy::Occupancy;
+pub use prefix_cache::{BlockCache, CacheEvent, Lease, Named};
+pub use question::Question;
 pub use receive::body_hash;
 pub use state::{RecordedRequest, Stats};
 pub use tokens::TOKEN_BYTES;

@@ -23,6 +23,7 @@ use crate::state::Shared;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route {
     Infer(Api),
+    Render(Api),
     Embeddings,
     Tokenize,
     Models,
@@ -52,7 +53,10 @@ impl Route {
             "/sim/state" => Self::SimState,
             "/sim/fault" => Self::SimFault,
             "/sim/reset" => Self::SimReset,
-            _ => Self::Infer(Api::from_path(path)?),
+            _ => match Api::from_path(path) {
+                Some(api) => Self::Infer(api),
+                None => Self::Render(Api::rendered_at(path)?),
+            },
         })
     }
 
@@ -159,6 +163,7 @@ async fn dispatch(
             drop(body);
             return api::infer(shared, request).await;
         }
+        Route::Render(api) => api::render(shared, api, &parse_json(&body)?)?,
         Route::Embeddings => ok(&api::embeddings(shared, &parse_json(&body)?)?),
         Route::Tokenize => ok(&api::tokenize(shared, &parse_json(&body)?)?),
         Route::Models => ok(&api::models(&shared.config)),

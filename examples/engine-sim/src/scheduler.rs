@@ -5,18 +5,19 @@
 //! is looked up at that moment. Whatever way a request ends, dropping its [`Ticket`] or
 //! [`Running`] gives all of this back at once.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use crate::blocks::{Block, BlockChain};
+use crate::blocks::{Block, BlockChain, BlockHash};
 use crate::config::EngineConfig;
 use crate::counts::Counts;
 use crate::kv_events::Publisher;
 use crate::prefix_cache::{CacheEvent, Lease, PrefixCache};
+use crate::question::{Question, findable_blocks};
 use crate::tokens::TokenId;
 
 /// Tokens that one step of a prefill computes; their blocks can be found after it.
@@ -142,6 +143,22 @@ impl Scheduler {
         }
     }
 
+    /// Prompt tokens that each of these would have computed, if they came now one after another: what
+    /// is in the cache, or one before it has computed, is found.
+    pub(crate) fn would_compute(&self, questions: &[&Question]) -> Vec<usize> {
+        let inner = self.lock();
+        let mut coming: HashSet<BlockHash> = HashSet::new();
+        let compute = |question: &&Question| {
+            let found = question.blocks[..question.findable]
+                .iter()
+                .take_while(|block| inner.cache.contains(**block) || coming.contains(*block))
+                .count();
+            coming.extend(&question.blocks[found..]);
+            question.prompt_tokens - found * self.block_tokens
+        };
+        questions.iter().map(compute).collect()
+    }
+
     /// Sets all counters to zero and empties the cache, but for the blocks of running requests.
     pub(crate) fn reset(&self) {
         self.clear_cache();
@@ -202,8 +219,7 @@ impl Scheduler {
             return None;
         }
         let job = &inner.waiting.front()?.job;
-        // The last token of a prompt is always computed: its result is the answer's first token.
-        let findable = job.prompt_tokens.saturating_sub(1) / self.block_tokens;
+        let findable = findable_blocks(job.prompt_tokens, self.block_tokens);
         let prefix = &job.prompt_blocks[..findable.min(job.prompt_blocks.len())];
         let total = (job.prompt_tokens + job.answer_tokens).div_ceil(self.block_tokens);
         let lease = inner.cache.lease(prefix, total)?;

@@ -1,6 +1,6 @@
 //! An Envoy process: found, started, watched until it takes requests, stopped.
 
-use crate::process::{find, program, stop};
+use crate::process::{self, find, program, stop};
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -35,6 +35,10 @@ impl Envoy {
         })
     }
 
+    pub(crate) fn id(&self) -> io::Result<u32> {
+        process::id(&self.process)
+    }
+
     /// Ends, and starts again in the same folder.
     pub(crate) async fn restart(&mut self) -> io::Result<()> {
         stop(&mut self.process);
@@ -49,6 +53,13 @@ impl Envoy {
         let draft = self.directory.path().join("draft");
         fs::write(&draft, text)?;
         fs::rename(draft, self.directory.path().join(name))
+    }
+
+    pub(crate) fn forget_log(&self) -> io::Result<()> {
+        let log = OpenOptions::new()
+            .write(true)
+            .open(self.directory.path().join("log"))?;
+        log.set_len(0)
     }
 
     pub(crate) fn log(&self) -> String {

@@ -1,5 +1,5 @@
 //! Engines behind a real Envoy with the filter, started on free ports of this machine and stopped
-//! when the [`Fleet`] is dropped.
+//! when the [`Fleet`] is dropped; or such an Envoy before engines that run already.
 //!
 //! Envoy's configuration is one of those documented in `envoy/` with other ports and engines, so what
 //! runs here is what users are told to run.
@@ -10,7 +10,7 @@ mod bootstrap;
 mod dns;
 mod envoy;
 mod pods;
-mod process;
+pub mod process;
 mod redis;
 mod setup;
 mod sidecar;
@@ -62,9 +62,11 @@ impl Fleet {
             .iter()
             .map(|config| Engine::start(config.clone(), any_port()))
             .collect::<io::Result<Vec<_>>>()?;
+        let others = setup.others.iter();
         let names: Vec<(&str, SocketAddr)> = engines
             .iter()
             .map(|engine| (engine.name(), engine.addr()))
+            .chain(others.map(|(name, addr)| (&**name, *addr)))
             .collect();
         let folder = tempfile::tempdir()?;
         let socket = setup.sidecar.then(|| sidecar::socket(folder.path()));
@@ -91,7 +93,7 @@ impl Fleet {
                 configure(config);
             });
         }
-        let module = if setup.trap { trap_module() } else { module() }?;
+        let module = setup.module.map_or_else(module, Ok)?;
         let Bootstrap {
             document,
             filters,
@@ -170,6 +172,15 @@ impl Fleet {
     /// Where clients send their requests.
     pub fn addr(&self) -> SocketAddr {
         self.envoy.listener
+    }
+
+    /// The processes of Envoy and, where there is one, of the sidecar.
+    ///
+    /// # Errors
+    /// Where one of them does not run.
+    pub fn processes(&self) -> io::Result<Vec<u32>> {
+        let sidecar = self.sidecar.iter().map(Sidecar::id);
+        std::iter::once(self.envoy.id()).chain(sidecar).collect()
     }
 
     /// Where Envoy's admin interface listens.
@@ -316,7 +327,15 @@ impl Fleet {
         found
     }
 
-    /// What Envoy has written to its log and access log so far.
+    /// Empties the file with Envoy's log and access log, which under load is long soon.
+    ///
+    /// # Errors
+    /// Where the file is gone.
+    pub fn forget_log(&self) -> io::Result<()> {
+        self.envoy.forget_log()
+    }
+
+    /// What Envoy has written to its log and access log so far, or since they were forgotten.
     pub fn log(&self) -> String {
         self.envoy.log()
     }

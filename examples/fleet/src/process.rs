@@ -21,7 +21,7 @@ exit $status
 "#;
 
 /// A program as it is to be started, with standard input for its end.
-pub(crate) fn program(path: &impl AsRef<OsStr>) -> Command {
+pub fn program(path: &impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("sh");
     command
         .args(["-c", RUN_UNTIL_STDIN_CLOSES, "program"])
@@ -31,29 +31,40 @@ pub(crate) fn program(path: &impl AsRef<OsStr>) -> Command {
 }
 
 /// Asks a program to end, and waits until it has.
-pub(crate) fn stop(process: &mut Child) {
+pub fn stop(process: &mut Child) {
     drop(process.stdin.take());
     // Without a process there is nothing to wait for.
     let _ = process.wait();
 }
 
 /// Ends a program at once, as a machine that fails does, and waits until it has.
-pub(crate) fn kill(mut process: Child) -> io::Result<()> {
+///
+/// # Errors
+/// Where it does not run.
+pub fn kill(mut process: Child) -> io::Result<()> {
     let killed = signal(&process, "KILL");
     stop(&mut process);
     killed
 }
 
-/// Sends a signal to a program.
-pub(crate) fn signal(process: &Child, signal: &str) -> io::Result<()> {
-    let gone = || io::Error::other("the program does not run");
+/// The id of a program, which is not that of the shell around it.
+///
+/// # Errors
+/// Where it does not run.
+pub fn id(process: &Child) -> io::Result<u32> {
     // It is the first child of the shell that runs it.
     let shell = process.id();
     let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"))?;
-    let program = children.split(' ').next().filter(|id| !id.is_empty());
+    let program = children.split(' ').next().and_then(|id| id.parse().ok());
+    program.ok_or_else(|| io::Error::other("the program does not run"))
+}
+
+/// Sends a signal to a program.
+pub(crate) fn signal(process: &Child, signal: &str) -> io::Result<()> {
     let sent = Command::new("kill")
-        .args(["-s", signal, program.ok_or_else(gone)?])
+        .args(["-s", signal, &id(process)?.to_string()])
         .status()?;
+    let gone = || io::Error::other("the program does not run");
     sent.success().then_some(()).ok_or_else(gone)
 }
 

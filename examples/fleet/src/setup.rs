@@ -3,11 +3,14 @@
 use engine_sim::{Engine, EngineConfig, KvEvents};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 /// What to start.
 pub struct Setup {
     /// One provider each, in this order, under their names.
     pub engines: Vec<EngineConfig>,
+    /// Names and addresses of engines that run already, which are providers after these.
+    pub others: Vec<(String, SocketAddr)>,
     /// How Envoy reaches them.
     pub reach: Reach,
     /// Whether there is a sidecar, which Envoy asks.
@@ -16,8 +19,8 @@ pub struct Setup {
     pub watched: bool,
     /// Envoy's worker threads.
     pub workers: usize,
-    /// Whether the filter is the one that can be brought down; see [`trap_module`].
-    pub trap: bool,
+    /// The filter, where it is another one than [`module`](crate::module).
+    pub module: Option<PathBuf>,
     /// The policy of all routes, where the filter of the policy is there; see [`Setup::guarded`].
     pub policy: Option<Value>,
     /// Names and addresses of what Envoy can reach beside engines and sidecar, a cluster each.
@@ -43,25 +46,32 @@ pub enum Reach {
 impl Setup {
     /// So many engines named `vllm-a`, `vllm-b` and so on, behind one worker.
     pub fn of(engines: usize, engine: &EngineConfig) -> Self {
-        let names = ('a'..='z').map(|letter| format!("vllm-{letter}"));
         Self {
-            engines: names
-                .take(engines)
-                .map(|name| EngineConfig {
-                    name,
+            engines: (0..engines)
+                .map(|place| EngineConfig {
+                    name: name(place),
                     ..engine.clone()
                 })
                 .collect(),
+            others: Vec::new(),
             reach: Reach::Cluster,
             sidecar: false,
             watched: false,
             workers: 1,
-            trap: false,
+            module: None,
             policy: None,
             clusters: Vec::new(),
             listen: any_port(),
             configure: Box::new(|_| ()),
             finish: Box::new(|_| ()),
+        }
+    }
+
+    /// Before engines that run already, behind one worker.
+    pub fn before(others: impl IntoIterator<Item = (String, SocketAddr)>) -> Self {
+        Self {
+            others: others.into_iter().collect(),
+            ..Self::of(0, &EngineConfig::default())
         }
     }
 
@@ -135,6 +145,13 @@ impl Setup {
         })
     }
 
+    /// With another filter in the place of [`module`](crate::module).
+    #[must_use]
+    pub fn module(self, module: PathBuf) -> Self {
+        let module = Some(module);
+        Self { module, ..self }
+    }
+
     /// With so many worker threads in Envoy.
     #[must_use]
     pub fn workers(self, workers: usize) -> Self {
@@ -184,6 +201,18 @@ impl Setup {
     }
 }
 
+/// The name of an engine by its place: `vllm-a` to `vllm-z`, then `vllm-aa` and so on.
+fn name(place: usize) -> String {
+    let mut letters = Vec::new();
+    let mut rest = place + 1;
+    while rest > 0 {
+        letters.push(char::from(b"abcdefghijklmnopqrstuvwxyz"[(rest - 1) % 26]));
+        rest = (rest - 1) / 26;
+    }
+    let letters: String = letters.into_iter().rev().collect();
+    format!("vllm-{letters}")
+}
+
 pub(crate) fn any_port() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
 }
@@ -191,4 +220,21 @@ pub(crate) fn any_port() -> SocketAddr {
 /// Where an engine is asked.
 pub(crate) fn api(engine: &Engine) -> String {
     format!("http://{}", engine.addr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_engines_have_one_name() {
+        let setup = Setup::of(1_000, &EngineConfig::default());
+        let names: Vec<&str> = setup.engines.iter().map(|engine| &*engine.name).collect();
+        assert_eq!(
+            (names[0], names[25], names[26]),
+            ("vllm-a", "vllm-z", "vllm-aa")
+        );
+        let distinct: std::collections::HashSet<_> = names.iter().collect();
+        assert_eq!(distinct.len(), 1_000);
+    }
 }

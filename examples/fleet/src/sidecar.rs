@@ -1,6 +1,6 @@
 //! A sidecar process: started, asked, stopped.
 
-use crate::process::{find, kill, program, stop};
+use crate::process::{self, find, kill, program, stop};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -62,6 +62,13 @@ impl Sidecar {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(())
+    }
+
+    pub(crate) fn id(&self) -> io::Result<u32> {
+        match &self.process {
+            Some(process) => process::id(process),
+            None => Err(io::Error::other("the sidecar does not run")),
+        }
     }
 
     /// Ends it at once, as a machine that fails does.

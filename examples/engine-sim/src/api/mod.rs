@@ -5,6 +5,7 @@ mod completions;
 mod embeddings;
 mod fields;
 mod messages;
+mod render;
 mod responses;
 mod tokenize;
 
@@ -28,6 +29,7 @@ use crate::state::Shared;
 use crate::tokens::Prompt;
 
 pub(crate) use embeddings::embeddings;
+pub(crate) use render::render;
 pub(crate) use tokenize::tokenize;
 
 /// An API that generates text.

@@ -299,6 +299,46 @@ async fn tokenize_counts_what_chat_will_use() {
 }
 
 #[tokio::test]
+async fn a_rendered_request_has_the_ids_that_the_engine_will_use() {
+    let engine = fast();
+    let tools = json!([{"type": "function", "function": {"name": "look"}}]);
+    let mut asked = chat("how many tokens is this?");
+    asked["tools"] = tools;
+    let rendered = post(&engine, "/v1/chat/completions/render", &asked).await;
+    assert_eq!(rendered.status.as_u16(), 200);
+    let rendered = rendered.json();
+    let ids = &rendered["token_ids"];
+    let tokens = post(&engine, "/tokenize", &asked).await.json();
+    assert_eq!(ids, &tokens["tokens"]);
+    assert_eq!(rendered["sampling_params"]["max_tokens"], 8);
+    assert!(rendered["request_id"].is_string());
+
+    let text = json!({"model": "m", "max_tokens": 7, "prompt": "once upon a time"});
+    let rendered = post(&engine, "/v1/completions/render", &text).await.json();
+    let by_ids = json!({"model": "m", "max_tokens": 7, "prompt": rendered[0]["token_ids"]});
+    let answer = |body| post(&engine, "/v1/completions", body);
+    let (by_text, by_ids) = (answer(&text).await.json(), answer(&by_ids).await.json());
+    assert_eq!(by_text["choices"], by_ids["choices"]);
+}
+
+#[tokio::test]
+async fn rendering_computes_nothing_and_refuses_what_would_be_refused() {
+    let engine = start(EngineConfig {
+        models: vec!["one".to_owned()],
+        ..EngineConfig::default()
+    });
+    let path = "/v1/chat/completions/render";
+    let mut body = chat("hello");
+    assert_eq!(post(&engine, path, &body).await.status.as_u16(), 404);
+    body["model"] = "one".into();
+    assert_eq!(post(&engine, path, &body).await.status.as_u16(), 200);
+    body["max_tokens"] = 1_000_000.into();
+    assert_eq!(post(&engine, path, &body).await.status.as_u16(), 400);
+    let stats = engine.stats();
+    assert_eq!((stats.prompt_tokens, stats.served[path]), (0, 3));
+}
+
+#[tokio::test]
 async fn embeddings_depend_on_the_input_alone() {
     let engine = fast();
     let body = json!({"model": "m", "input": ["one", "two", "one"]});

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine_sim::{Engine, EngineConfig, body_hash};
+use engine_sim::{Engine, EngineConfig, Question, body_hash, expected_answer};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{HeaderMap, Request};
@@ -257,4 +257,32 @@ async fn a_body_may_be_64_mib_and_no_longer() {
         assert_eq!(answer.status, status, "{length}");
     }
     assert_eq!(engine.recent_requests()[0].body_bytes, 64 << 20);
+}
+
+#[tokio::test]
+async fn what_an_engine_would_compute_is_what_it_then_computes() {
+    let engine = fast();
+    let body = |content: &str| {
+        let content = format!("{}{content}", "a long beginning ".repeat(40));
+        json!({"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": content}]})
+    };
+    let bodies = [body("one"), body("two"), body("one"), chat(false)];
+    let read = |body: &Value| {
+        let question = Question::read(engine.config(), CHAT, body).expect("a question");
+        let expected = expected_answer(CHAT, body);
+        assert_eq!(Some(question.expected_answer()), expected.as_deref());
+        question
+    };
+    let questions: Vec<Question> = bodies.iter().map(read).collect();
+    let all: Vec<&Question> = questions.iter().collect();
+    let foreseen = engine.would_compute(&all);
+    for ((body, question), foreseen) in bodies.iter().zip(&questions).zip(foreseen) {
+        let before = engine.stats();
+        assert_eq!(engine.would_compute(&[question]), [foreseen]);
+        post(&engine, CHAT, body).await;
+        let stats = engine.stats();
+        let computed = |stats: &engine_sim::Stats| stats.prompt_tokens - stats.prefix_hit_tokens;
+        let computed = computed(&stats) - computed(&before);
+        assert_eq!(usize::try_from(computed).ok(), Some(foreseen));
+    }
 }
