@@ -3,14 +3,14 @@
 
 use super::feed::{Page, ReplicaState, TargetState};
 use super::log::Log;
+use super::packed;
 use crate::shared::{Host, NO_VERSION};
 use crate::time::Millis;
 use crate::wire::NameHash;
-use serde::{Deserialize, Serialize};
 
-const KEY: &str = "rolter/1/engines";
+const KEY: &str = "rolter/2/engines";
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Board {
     /// Drawn at random by the leader that has written it.
     pub(super) leader: u64,
@@ -26,7 +26,7 @@ pub(super) struct Board {
 }
 
 /// A rank of an engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Replica {
     /// The hash of the target's name.
     pub(super) target: u64,
@@ -37,7 +37,7 @@ pub(super) struct Replica {
     pub(super) log: Log,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Target {
     /// The hash of its name.
     pub(super) name: u64,
@@ -72,15 +72,29 @@ impl Board {
     /// The board where there is one that can be read, and what [`write`](Self::write) expects.
     pub(super) fn read<H: Host>(host: &H) -> (Option<Self>, u32) {
         match host.get(KEY) {
-            Some(stored) => (rmp_serde::from_slice(&stored.value).ok(), stored.version),
+            Some(stored) => (packed::read(&stored.value), stored.version),
             None => (None, NO_VERSION),
         }
     }
 
     /// Puts it in the place of the one that was read. Whether that was still the one.
     pub(super) fn write<H: Host>(&self, host: &H, expected: u32) -> bool {
-        let bytes = rmp_serde::to_vec(self);
-        bytes.is_ok_and(|bytes| host.set(KEY, &bytes, Some(expected)))
+        host.set(KEY, &packed::write(self), Some(expected))
+    }
+
+    /// Whether it is about the same replicas and targets, in the same places.
+    pub(super) fn has_places_of(&self, other: &Self) -> bool {
+        let replica = |of: &Replica| (of.target, of.rank);
+        let name = |of: &Target| of.name;
+        self.replicas
+            .iter()
+            .map(replica)
+            .eq(other.replicas.iter().map(replica))
+            && self
+                .targets
+                .iter()
+                .map(name)
+                .eq(other.targets.iter().map(name))
     }
 }
 

@@ -11,7 +11,6 @@ use super::Media;
 use super::identity::Identity;
 use super::residents::Residents;
 use crate::shared::Host;
-use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Records in a chunk. A chunk is written as a whole for each batch of changes, and read as a whole
@@ -26,7 +25,7 @@ const RECORD_BYTES: usize = 9;
 const MAX_PAST: usize = 3;
 
 /// How far a log has got.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Log {
     pub(super) now: Place,
     /// The place in the epoch before that says the same as the beginning of this one, and how far
@@ -35,7 +34,7 @@ pub(super) struct Log {
 }
 
 /// A place in a log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) epoch: u64,
     /// Records before it.

@@ -8,7 +8,7 @@
 
 use super::MediumWeights;
 use super::board::{Board, Replica, Target};
-use super::identity::Seed;
+use super::identity::{Numbers, Seed};
 use super::leader::Leader;
 use super::log::{Place, Reader};
 use super::prefix::Prefix;
@@ -33,7 +33,7 @@ pub struct Mirror<H: Host> {
     pub(super) read: Option<u64>,
     pub(super) board: Board,
     /// Where on the board a target and its replicas are, by the hash of its name.
-    places: HashMap<u64, Places>,
+    places: HashMap<u64, Places, Numbers>,
     /// By their numbers on the board.
     pub(super) blocks: Vec<Blocks>,
     /// The replica to read first, so that none has to wait for ever for the others.
@@ -88,7 +88,7 @@ impl<H: Host> Mirror<H> {
             version: host.gauge("rolter_engines_version", &[("vm", &host.vm())]),
             read: None,
             board: Board::default(),
-            places: HashMap::new(),
+            places: HashMap::default(),
             blocks: Vec::new(),
             first: 0,
             passed_over: 0,
@@ -266,6 +266,11 @@ impl<H: Host> Mirror<H> {
 
     /// Goes by this board from now on.
     pub(super) fn show(&mut self, board: Board) {
+        // As nearly always: what engines have changes all the time, who they are hardly ever.
+        if self.blocks.len() == board.replicas.len() && self.board.has_places_of(&board) {
+            self.board = board;
+            return;
+        }
         self.places.clear();
         self.blocks
             .resize_with(board.replicas.len(), Blocks::default);

@@ -29,6 +29,7 @@ pub mod members;
 pub mod mirror;
 mod msgpack;
 mod names;
+mod packed;
 pub mod payload;
 pub mod prefix;
 pub mod residents;

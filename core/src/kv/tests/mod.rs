@@ -5,6 +5,7 @@ mod feed;
 mod index;
 mod members;
 mod mirror;
+mod packed;
 mod payload;
 mod recorded;
 
