@@ -48,7 +48,8 @@ async fn load_counts_before_the_first_byte_of_the_answer_and_on_every_endpoint()
 
 #[tokio::test]
 async fn no_worker_sees_only_its_part_of_the_load_and_of_the_prompts() {
-    let fleet = start(setup(2, 4)).await;
+    let setup = setup(2, 4).with("/routes/0/cache_aware/balance_abs", 2);
+    let fleet = start(setup).await;
     let prompt = text("seen by one", 40);
     let home = Caller::new(&fleet).say(&prompt).await.engine;
     all_know().await;

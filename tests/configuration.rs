@@ -115,6 +115,32 @@ async fn the_metrics_have_labels_in_prometheus() {
 }
 
 #[tokio::test]
+async fn fields_for_the_access_log_are_there_unless_they_are_not_wanted() {
+    for wanted in [true, false] {
+        let rule = json!({"name": "any", "pattern": ".", "action": "report"});
+        let setup = setup(2, 1).guarded(json!({"guardrails": [rule]}));
+        let fleet = start(setup.with("/log_fields", wanted)).await;
+        let answer = Caller::new(&fleet).say("Hi").await;
+        // What is told to others than the log is told all the same, as the policy's word to the
+        // filter that routes.
+        assert_eq!((answer.status, answer.pick().1), (200, "miss"));
+        let log = fleet.access_log(1).await;
+        assert_eq!(log[0]["status"], 200);
+        for field in [
+            "route",
+            "target",
+            "reason",
+            "tried",
+            "match_percent",
+            "prompt_bytes",
+            "findings",
+        ] {
+            assert_eq!(!log[0][field].is_null(), wanted, "{field}: {}", log[0]);
+        }
+    }
+}
+
+#[tokio::test]
 async fn neither_prompts_nor_keys_are_logged() {
     let fleet = start(setup(2, 1)).await;
     let caller = Caller::new(&fleet);

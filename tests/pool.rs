@@ -4,9 +4,11 @@ use e2e::{
     Answer, CHAT, Caller, all_know, all_released, answer, in_flight, rested, say, setup, start,
     text,
 };
-use engine_sim::Fault;
-use fleet::Fleet;
+use engine_sim::{Engine, Fault};
+use fleet::{Fleet, Setup};
 use futures_util::future::join_all;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// A fault of the engine of this name.
@@ -101,6 +103,39 @@ async fn a_pool_is_closed_to_requests_that_no_route_is_for() {
         let answer = answer(request).await;
         assert_eq!((answer.status, &*answer.engine), (503, ""), "{answer:?}");
     }
+}
+
+#[tokio::test]
+async fn a_route_tells_as_many_targets_apart_as_it_may_have() {
+    const MANY: u16 = 512;
+    // One engine, which has many addresses.
+    let config = setup(1, 1).engines.remove(0);
+    let engine = Engine::start(config, SocketAddr::from(([0; 4], 0))).unwrap();
+    let others = (0..MANY).map(|place| {
+        let [high, low] = place.to_be_bytes();
+        let address = SocketAddr::from(([127, 1, high, low], engine.addr().port()));
+        (format!("vllm-{place}"), address)
+    });
+    let setup = Setup::before(others).workers(2).pool();
+    let fleet = start(setup.with("/debug_headers", true)).await;
+    let prompt = |number: u16| text(&format!("prompt {number}"), 2);
+    let (caller, mut homes) = (Caller::new(&fleet), Vec::new());
+    for number in 0..MANY {
+        homes.push(caller.say(&prompt(number)).await.target);
+    }
+    let different: BTreeSet<&String> = homes.iter().collect();
+    assert_eq!(
+        different.len(),
+        usize::from(MANY),
+        "each is the least warm once"
+    );
+    all_know().await;
+    let another = Caller::new(&fleet);
+    for (number, home) in (0..MANY).zip(&homes) {
+        let next = another.say(&prompt(number)).await;
+        assert_eq!((&next.target, next.decision.as_str()), (home, "affinity"));
+    }
+    all_released(&fleet).await;
 }
 
 #[tokio::test]

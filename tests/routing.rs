@@ -1,6 +1,6 @@
 //! Where requests go.
 
-use e2e::{Caller, all_released, answer, hang, in_flight, say, setup, start, text};
+use e2e::{Caller, all_know, all_released, answer, hang, in_flight, say, setup, start, text};
 use serde_json::{Value, json};
 
 /// The requests of a conversation in each dialect: a first one, and one that continues it.
@@ -148,9 +148,36 @@ async fn another_model_does_not_follow() {
 }
 
 #[tokio::test]
+async fn a_prompt_leaves_where_too_much_is_to_be_computed_before_it() {
+    for workers in [1, 4] {
+        let setup = setup(2, workers).with("/routes/0/cache_aware/miss_weight", 1);
+        let fleet = start(setup).await;
+        let caller = Caller::concurrent(&fleet);
+        let prompt = text("hot", 16);
+        let home = caller.say(&prompt).await.engine;
+        let longer = prompt.clone() + &text("and more", 15);
+        let hung = hang(&caller, &fleet, &home, &say(&longer), 1).await;
+        let pending =
+            |stats: &fleet::Stats| stats.filter("rolter_pending_tokens", &[("target", &home)]);
+        let before = pending(&fleet.stats().await.unwrap());
+        // About 15 blocks of 16 tokens.
+        assert!((220..=260).contains(&before), "{before}");
+        // What it lacks elsewhere, 16 blocks, is less than this.
+        let more = hang(&caller, &fleet, &home, &say(&(longer + &text("on", 20))), 1).await;
+        all_know().await;
+        let away = caller.say(&prompt).await;
+        assert_eq!(away.decision, "spill");
+        assert_ne!(away.engine, home);
+        drop((hung, more));
+        all_released(&fleet).await;
+    }
+}
+
+#[tokio::test]
 async fn the_guard_spills_and_the_spill_sticks() {
     for workers in [1, 4] {
-        let fleet = start(setup(2, workers)).await;
+        let setup = setup(2, workers).with("/routes/0/cache_aware/balance_abs", 2);
+        let fleet = start(setup).await;
         let caller = Caller::concurrent(&fleet);
         let prompt = text("hot", 16);
         let home = caller.say(&prompt).await.engine;

@@ -256,15 +256,14 @@ pub async fn rested(fleet: &Fleet, target: &str) {
     }
 }
 
-/// Waits until the filter counts no request in flight anywhere.
+/// Waits until the filter counts no request in flight anywhere, and nothing to compute.
 ///
 /// # Panics
 /// Where some stay.
 pub async fn all_released(fleet: &Fleet) {
     let none = |stats: &fleet::Stats| {
-        stats
-            .labelled("rolter_in_flight")
-            .all(|(_, count)| count == 0)
+        let all = ["rolter_in_flight", "rolter_pending_tokens"].map(|name| stats.labelled(name));
+        all.into_iter().flatten().all(|(_, count)| count == 0)
     };
     let stats = fleet.stats_when(none).await;
     let left: Vec<_> = stats

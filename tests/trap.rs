@@ -3,7 +3,7 @@
 use e2e::{
     Answer, CHAT, CONNECTIONS, Caller, all_in_flight, all_released, answer, say, setup, start, text,
 };
-use fleet::Setup;
+use fleet::{Setup, trap_module};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
@@ -12,7 +12,7 @@ const REPAIR: Duration = Duration::from_secs(20);
 
 fn fragile(workers: usize) -> Setup {
     Setup {
-        trap: true,
+        module: Some(trap_module().expect("the filter with a trap")),
         ..setup(4, workers)
     }
 }

@@ -2,7 +2,7 @@
 
 /// How many targets a route may have. A set of targets is this many bits, copied by value, so a
 /// pick over all of them allocates nothing.
-pub const MAX_TARGETS: usize = 256;
+pub const MAX_TARGETS: usize = 512;
 
 const WORD_BITS: usize = u64::BITS as usize;
 const WORDS: usize = MAX_TARGETS / WORD_BITS;
@@ -110,18 +110,17 @@ impl TargetSet {
 
     /// The members in ascending order.
     pub fn iter(self) -> impl Iterator<Item = TargetId> {
-        (0u16..)
-            .step_by(WORD_BITS)
-            .zip(self.0)
-            .flat_map(|(base, mut word)| {
-                std::iter::from_fn(move || {
-                    let bit = u16::try_from(word.trailing_zeros()).ok()?;
-                    (word != 0).then(|| {
-                        word &= word - 1;
-                        TargetId(base + bit)
-                    })
-                })
-            })
+        let mut words = self.0.into_iter();
+        let (mut word, mut base) = (words.next().unwrap_or(0), 0_u16);
+        std::iter::from_fn(move || {
+            while word == 0 {
+                word = words.next()?;
+                base += 64;
+            }
+            let bit = u16::try_from(word.trailing_zeros()).ok()?;
+            word &= word - 1;
+            Some(TargetId(base + bit))
+        })
     }
 }
 
@@ -145,7 +144,7 @@ mod tests {
         let mut set = TargetSet::EMPTY;
         let mut model = BTreeSet::new();
         for step in 0u16..1_700 {
-            let id = step * 37 % 256;
+            let id = step * 37 % 512;
             if step % 3 == 0 {
                 set.remove(TargetId(id));
                 model.remove(&id);
@@ -175,16 +174,16 @@ mod tests {
     #[test]
     fn an_id_out_of_range_is_never_a_member() {
         let mut set = TargetSet::first(MAX_TARGETS);
-        set.insert(TargetId(256));
+        set.insert(TargetId(512));
         set.remove(TargetId(u16::MAX));
-        assert!(!set.contains(TargetId(256)));
+        assert!(!set.contains(TargetId(512)));
         assert_eq!(set, TargetSet::first(MAX_TARGETS));
     }
 
     #[test]
     fn sets_intersect_and_subtract() {
         let low = TargetSet::first(100);
-        let odd: TargetSet = (0..256).filter(|id| id % 2 == 1).map(TargetId).collect();
+        let odd: TargetSet = (0..512).filter(|id| id % 2 == 1).map(TargetId).collect();
         assert_eq!(low.and(odd).iter().count(), 50);
         assert_eq!(low.without(odd).iter().count(), 50);
         assert!(low.without(low).is_empty());

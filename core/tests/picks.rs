@@ -37,12 +37,14 @@ const STRATEGIES: [Strategy; 10] = [
     Strategy::CacheAware {
         margins: Margins {
             threshold: 0.5,
+            miss_weight: 12.0,
             guard: GUARD,
         },
     },
     Strategy::PreciseCacheAware(Exact {
         margins: Margins {
             threshold: 0.1,
+            miss_weight: 12.0,
             guard: GUARD,
         },
         weights: MediumWeights {
@@ -124,6 +126,7 @@ fn choosing_allocates_nothing() {
                 targets,
                 eligible,
                 load: Some(&load),
+                pending: None,
                 scores,
             };
             for (prompt, session) in [
@@ -165,6 +168,7 @@ fn teaching_what_is_known_already_allocates_nothing_either() {
         targets: infos.iter().map(|target| target.id).collect(),
         eligible: TargetSet::first(1),
         load: Some(&load),
+        pending: None,
         scores: None,
     };
     let request = Request {

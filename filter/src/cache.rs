@@ -3,7 +3,8 @@
 //! The sidecar is asked before a request is routed, and gets the answer once that is complete.
 //! Whatever goes wrong with either, the request goes on.
 
-use crate::host;
+use crate::access_log::AccessLog;
+use crate::headers::RequestHeaders;
 use crate::metrics::{Counter, Counters, Histogram};
 use rolter_core::cache::control::Control;
 use rolter_core::cache::{Bypass, admits};
@@ -14,6 +15,7 @@ use std::cell::Cell;
 pub(crate) struct Cache {
     pub(crate) config: RouteCache,
     pub(crate) route: String,
+    log: AccessLog,
     outcomes: Counters<Outcome>,
     bypasses: Counters<Bypass>,
     captures: Counters<&'static str>,
@@ -62,24 +64,22 @@ impl Outcome {
 }
 
 impl Wish {
-    /// Reads a request's headers, in their phase.
-    pub(crate) fn read() -> Self {
-        let control = host::request_header("cache-control");
-        let is_post = host::request_header(":method").is_some_and(|method| method == b"POST");
-        let is_grpc = || {
-            let content_type = host::request_header("content-type");
-            content_type.is_some_and(|value| value.starts_with(b"application/grpc"))
-        };
+    /// What a request's headers say.
+    pub(crate) fn of(headers: &RequestHeaders) -> Self {
+        let control = headers.get("cache-control");
+        let content_type = headers.get("content-type");
+        let is_grpc = content_type.is_some_and(|value| value.starts_with(b"application/grpc"));
         Self {
-            control: control.map_or(Control::Any, |value| Control::of(&value)),
-            is_post: is_post && !is_grpc(),
+            control: control.map_or(Control::Any, Control::of),
+            is_post: headers.get(":method") == Some(b"POST") && !is_grpc,
         }
     }
 }
 
 impl Cache {
-    pub(crate) fn new(config: &RouteCache, route: &str) -> Self {
+    pub(crate) fn new(config: &RouteCache, route: &str, log: AccessLog) -> Self {
         Self {
+            log,
             config: config.clone(),
             route: route.to_owned(),
             outcomes: Counters::default(),
@@ -117,10 +117,10 @@ impl Cache {
             let labels = [("route", &*self.route), ("outcome", outcome.as_str())];
             Counter::define("rolter_cache_requests", &labels)
         });
-        host::log_field("rolter_route", &self.route);
-        host::log_field("rolter_cache", outcome.told());
+        self.log.tell("rolter_route", &self.route);
+        self.log.tell("rolter_cache", outcome.told());
         if !detail.is_empty() {
-            host::log_field("rolter_cache_detail", detail);
+            self.log.tell("rolter_cache_detail", detail);
         }
     }
 

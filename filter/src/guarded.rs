@@ -4,6 +4,7 @@
 //! answer that the policy is to judge goes on by [`Guarded::deliver`] alone.
 
 use crate::answer::{self, Dropped, Form, Passing, lay_down};
+use crate::headers::RequestHeaders;
 use crate::host::{self, Micros};
 use crate::policy::{Guard, Head, Outcome, Policies, Which};
 use crate::room::Room;
@@ -70,7 +71,7 @@ impl Guarded {
     fn admit(&mut self, head: &Head, body: Body<'_>, start: &[u8]) -> Action {
         self.stage = Stage::Over;
         let prompt = match body {
-            Body::Whole(body) => Some(Prompt::read_as(head.dialect, body)),
+            Body::Whole(body) => Some(Prompt::read_undigested(head.dialect, body)),
             Body::None | Body::Unknown => None,
         };
         let model = match &prompt {
@@ -300,16 +301,15 @@ impl Callouts for Guarded {
 
 impl HttpContext for Guarded {
     fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
-        let authority = host::request_header(":authority").unwrap_or_default();
-        let path = host::request_header(":path").unwrap_or_default();
-        let Some(head) = self.policies.head(&authority, &path) else {
+        let headers = RequestHeaders::read();
+        let Some(head) = self.policies.head(&headers) else {
             self.stage = Stage::Over;
             return Action::Continue;
         };
         if end_of_stream {
             return self.admit(&head, Body::None, &[]);
         }
-        let is_oversized = host::content_length() > self.policies.max_request_bytes;
+        let is_oversized = headers.content_length() > self.policies.max_request_bytes;
         if head.is_tunnel || is_oversized && !self.policies.asks_model(&head) {
             return self.admit(&head, Body::Unknown, &[]);
         }

@@ -14,7 +14,7 @@ use std::time::{Duration, UNIX_EPOCH};
 /// The authority of calls to the sidecar, which nothing depends on.
 pub(crate) const SIDECAR: &str = "rolter-sidecar";
 
-/// A request header, in the phase of the request headers.
+/// A request header, in the phases of the request.
 pub(crate) fn request_header(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok()?
 }
@@ -113,8 +113,8 @@ pub(crate) fn is_upstreams_own() -> bool {
     details.is_ok_and(|details| details.is_some_and(|details| details == b"via_upstream"))
 }
 
-/// A field for the access log, as `%FILTER_STATE(wasm.NAME:PLAIN)%`, at any time.
-pub(crate) fn log_field(name: &str, value: &str) {
+/// A field of the stream that is at hand, which its access log can tell, at any time.
+pub(crate) fn set_field(name: &str, value: &str) {
     let _ = hostcalls::set_property(vec![name], Some(value.as_bytes()));
 }
 
@@ -187,20 +187,6 @@ pub(crate) fn share(key: &str, value: &[u8]) {
 /// Whether something was left so.
 pub(crate) fn is_shared(key: &str) -> bool {
     hostcalls::get_shared_data(key).is_ok_and(|(value, _)| value.is_some())
-}
-
-/// The length that the request announces, or zero, in the phase of the request headers.
-pub(crate) fn content_length() -> usize {
-    request_header("content-length")
-        .and_then(|digits| str::from_utf8(&digits).ok()?.parse().ok())
-        .unwrap_or(0)
-}
-
-/// Whether the request opens a tunnel, whose body ends with the connection; in the phase of the
-/// request headers.
-pub(crate) fn is_tunnel() -> bool {
-    request_header("upgrade").is_some()
-        || request_header(":method").is_some_and(|method| method == b"CONNECT")
 }
 
 /// Lets a request go on that was held until now, out of another phase.

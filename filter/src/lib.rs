@@ -24,9 +24,11 @@
 //! | `policy` | the policies of one configuration at work |
 //! | `answer` | an answer under way to the client, as the policy sees and changes it |
 //! | `guarded` | a request and its answer under a policy |
+//! | `access_log` | what requests leave for the access log |
 //! | `metrics` | the numbers in Envoy's stats |
 //! | `configuration` | the forms in which Envoy hands over a document |
 //! | `host` | Envoy's calls, without the SDK's panics |
+//! | `headers` | the headers of a request |
 
 #![cfg_attr(
     not(test),
@@ -40,6 +42,7 @@
 // The entry point that the macro makes takes no documentation.
 #![allow(missing_docs)]
 
+mod access_log;
 mod answer;
 mod cache;
 mod capture;
@@ -48,6 +51,7 @@ mod copied;
 mod feed;
 mod group;
 mod guarded;
+mod headers;
 mod host;
 mod known;
 mod lookup;

@@ -27,7 +27,7 @@ impl Mark {
     /// Leaves it with a request, in any phase of that.
     pub(crate) fn leave(route: &str, is_unsanitized: bool) {
         let flag = if is_unsanitized { UNSANITIZED } else { "" };
-        host::log_field(PROPERTY, &format!("{route}{flag}"));
+        host::set_field(PROPERTY, &format!("{route}{flag}"));
     }
 
     /// Reads what was left.

@@ -3,6 +3,7 @@
 //!
 //! The filter of the policy and the one that routes must agree on it, so both ask here.
 
+use crate::headers::RequestHeaders;
 use crate::host;
 use rolter_core::config::{Conditions, Config};
 
@@ -24,7 +25,9 @@ impl Matcher {
 
     /// The routes that a request may be for, by their places, in order; which one it is may depend on
     /// the model.
-    pub(crate) fn candidates(&self, authority: &[u8], path: &[u8]) -> Vec<usize> {
+    pub(crate) fn candidates(&self, headers: &RequestHeaders) -> Vec<usize> {
+        let [authority, path] =
+            [":authority", ":path"].map(|name| headers.get(name).unwrap_or_default());
         let route_name = self.asks_route_name.then(host::route_name).flatten();
         let mut candidates = Vec::new();
         for (place, route) in self.routes.iter().enumerate() {

@@ -3,6 +3,7 @@
 
 use crate::cache::Wish;
 use crate::capture::Cached;
+use crate::headers::RequestHeaders;
 use crate::host;
 use crate::lookup::{Lookup, NoHit};
 use crate::mark::Mark;
@@ -118,10 +119,11 @@ impl Plugin {
         }
     }
 
-    /// What a request may match. Nothing where no route is for it. Reads the headers that the
-    /// routes ask for.
-    pub(crate) fn head(&self, authority: &[u8], path: &[u8]) -> Option<Head> {
-        let routes = self.matcher.candidates(authority, path);
+    /// What a request may match, and what its routes ask of its headers. Nothing where no route is for
+    /// it.
+    pub(crate) fn head(&self, headers: &RequestHeaders) -> Option<Head> {
+        let path = headers.get(":path").unwrap_or_default();
+        let routes = self.matcher.candidates(headers);
         if routes.is_empty() {
             return None;
         }
@@ -143,20 +145,20 @@ impl Plugin {
             asks_cache |= route.cache.is_some();
             is_guarded |= route.is_guarded;
         }
-        let header = |asks: bool, name| asks.then(|| host::request_header(name)).flatten();
+        let header = |asks: bool, name| headers.get(name).filter(|_| asks);
         let session = header(asks_session, &self.session_header);
         let key = header(asks_key, &self.key_header);
         head.session = session
             .filter(|session| !session.is_empty())
-            .map(|session| session_hash(&session));
-        head.key = key.and_then(|key| key_hash(&key));
+            .map(session_hash);
+        head.key = key.and_then(key_hash);
         if let Some(list) = header(asks_tokens, TOKEN_IDS_HEADER) {
-            head.tokens = read_token_ids(&list);
+            head.tokens = read_token_ids(list);
             // The engine has no use for it, and it is long.
             host::remove_request_header(TOKEN_IDS_HEADER);
         }
         if asks_cache {
-            head.wish = Wish::read();
+            head.wish = Wish::of(headers);
         }
         if is_guarded {
             head.mark = Mark::read();
@@ -180,6 +182,10 @@ impl Plugin {
             .any(|route| route.asks.prompt.with_session(head.session.is_some()))
     }
 
+    fn asks_digest(&self, head: &Head) -> bool {
+        self.candidates(head).any(|route| route.asks.digest)
+    }
+
     /// The route of a request.
     fn matching(&self, head: &Head, model: Option<&str>) -> Option<&Rc<Route>> {
         let place = self.matcher.matching(&head.routes, model)?;
@@ -200,9 +206,11 @@ impl Plugin {
         let now = start.millis();
         self.vm.prepare(start);
         let prompt = match body {
-            Body::Whole(body) if self.asks_prompt(head) => {
-                Some(Prompt::read_as(head.dialect, body))
-            }
+            Body::Whole(body) if self.asks_prompt(head) => Some(if self.asks_digest(head) {
+                Prompt::read_as(head.dialect, body)
+            } else {
+                Prompt::read_undigested(head.dialect, body)
+            }),
             _ => None,
         };
         let model = match (&prompt, body) {
@@ -242,14 +250,14 @@ impl Plugin {
             Ok(sent) => sent,
             Err(NoTarget::Forbidden) => {
                 route.refused.add(1);
-                host::log_field("rolter_route", &route.name);
-                host::log_field("rolter_reason", "forbidden");
+                route.log.tell("rolter_route", &route.name);
+                route.log.tell("rolter_reason", "forbidden");
                 return Verdict::Forbidden;
             }
             Err(NoTarget::None) => {
                 route.untargeted.add(1);
-                host::log_field("rolter_route", &route.name);
-                host::log_field("rolter_reason", "untargeted");
+                route.log.tell("rolter_route", &route.name);
+                route.log.tell("rolter_reason", "untargeted");
                 // Envoy would choose among all hosts, and not all are for everybody.
                 return if route.is_restricted {
                     Verdict::Unavailable

@@ -1,6 +1,8 @@
 //! The policies of one configuration at work: finds the policy of each request, and counts what it
 //! does.
 
+use crate::access_log::AccessLog;
+use crate::headers::RequestHeaders;
 use crate::host;
 use crate::mark::Mark;
 use crate::matching::Matcher;
@@ -33,6 +35,7 @@ pub(crate) struct Policies {
 /// A route's policy.
 pub(crate) struct Guard {
     route: String,
+    log: AccessLog,
     pub(crate) policy: Rc<policy::Policy>,
     outcomes: Counters<(Outcome, &'static str)>,
     findings: Vec<Counter>,
@@ -83,7 +86,11 @@ impl Policies {
         let policies: Vec<Rc<_>> = policies.into_iter().map(Rc::new).collect();
         let guard = |route: &rolter_core::config::Route| {
             let policy = policies.get(route.policy?)?;
-            Some(Rc::new(Guard::new(&route.name, policy)))
+            Some(Rc::new(Guard::new(
+                &route.name,
+                policy,
+                AccessLog::of(config),
+            )))
         };
         Ok(Self {
             max_request_bytes: config.max_request_bytes,
@@ -103,19 +110,18 @@ impl Policies {
         host::is_shared(CONFIGURED)
     }
 
-    /// What a request may be for. Nothing where no route with a policy is. Reads the headers.
-    pub(crate) fn head(&self, authority: &[u8], path: &[u8]) -> Option<Head> {
-        let candidates = self.matcher.candidates(authority, path);
+    /// What a request may be for. Nothing where no route with a policy is.
+    pub(crate) fn head(&self, headers: &RequestHeaders) -> Option<Head> {
+        let candidates = self.matcher.candidates(headers);
         let has_policy = |&place: &usize| self.guard(place).is_some();
         if !candidates.iter().any(has_policy) {
             return None;
         }
-        let key = host::request_header(&self.key_header);
         Some(Head {
-            dialect: Dialect::of_path(path),
-            is_tunnel: host::is_tunnel(),
+            dialect: Dialect::of_path(headers.get(":path").unwrap_or_default()),
+            is_tunnel: headers.is_tunnel(),
             candidates,
-            caller: key.and_then(|key| key_hash(&key)),
+            caller: headers.get(&self.key_header).and_then(key_hash),
         })
     }
 
@@ -151,7 +157,7 @@ impl Policies {
 }
 
 impl Guard {
-    fn new(route: &str, policy: &Rc<policy::Policy>) -> Self {
+    fn new(route: &str, policy: &Rc<policy::Policy>, log: AccessLog) -> Self {
         let counter =
             |name, label, value: &str| Counter::define(name, &[("route", route), (label, value)]);
         let config = policy.config();
@@ -165,6 +171,7 @@ impl Guard {
             }
         });
         Self {
+            log,
             route: route.to_owned(),
             outcomes: Counters::default(),
             findings: findings
@@ -184,7 +191,7 @@ impl Guard {
     /// Leaves word that the policy has been over a request.
     pub(crate) fn mark(&self, is_unsanitized: bool) {
         Mark::leave(&self.route, is_unsanitized);
-        host::log_field("rolter_route", &self.route);
+        self.log.tell("rolter_route", &self.route);
     }
 
     /// What is known of a request that goes on, for its answer.
@@ -214,7 +221,7 @@ impl Guard {
 
     /// Counts a request that does not go on.
     pub(crate) fn refuse(&self, refusal: &Refusal) {
-        host::log_field("rolter_route", &self.route);
+        self.log.tell("rolter_route", &self.route);
         self.count_refusal(false, refusal);
     }
 
@@ -226,7 +233,7 @@ impl Guard {
 
     fn count_refusal(&self, is_answer: bool, refusal: &Refusal) {
         let reason = refusal.reason();
-        host::log_field("rolter_withheld", &reason);
+        self.log.tell("rolter_withheld", &reason);
         let mut counters = self.refusals.borrow_mut();
         let counter = counters
             .entry((is_answer, reason))
@@ -267,13 +274,13 @@ impl Guard {
             }
         }
         if !names.is_empty() {
-            host::log_field("rolter_findings", &names);
+            self.log.tell("rolter_findings", &names);
         }
     }
 
     /// Takes note of what an answer has cost, or would have.
     pub(crate) fn account(&self, basis: Basis, usage: Option<Usage>) {
-        host::log_field("rolter_cost_basis", basis.as_str());
+        self.log.tell("rolter_cost_basis", basis.as_str());
         let Some(usage) = usage else { return };
         let billed = basis.billed(usage);
         for (kind, tokens, billed) in [
@@ -281,7 +288,8 @@ impl Guard {
             ("completion", usage.completion, billed.completion),
             ("cached", usage.cached, billed.cached),
         ] {
-            host::log_field(&format!("rolter_{kind}_tokens"), &billed.to_string());
+            self.log
+                .tell_number(&format!("rolter_{kind}_tokens"), billed);
             self.tokens.add((kind, basis.as_str()), tokens, || {
                 let labels = [
                     ("route", &*self.route),

@@ -14,7 +14,10 @@ use std::rc::{Rc, Weak};
 /// A target, by the name that the configuration gives it.
 pub(crate) struct Replica {
     pub(crate) name: String,
+    /// Requests.
     pub(crate) in_flight: Rc<InFlight<Envoy>>,
+    /// Tokens of their prompts that it has yet to compute.
+    pub(crate) pending: Rc<InFlight<Envoy>>,
     pub(crate) health: Health<Envoy>,
     state: Gauge,
     /// By outcome.
@@ -43,10 +46,11 @@ impl Replicas {
         replica
     }
 
-    pub(crate) fn in_flight(&self) -> Vec<Rc<InFlight<Envoy>>> {
+    /// All that is counted of each.
+    pub(crate) fn counts(&self) -> Vec<Rc<InFlight<Envoy>>> {
         let replicas = self.all().into_iter();
         replicas
-            .map(|replica| Rc::clone(&replica.in_flight))
+            .flat_map(|replica| [&replica.in_flight, &replica.pending].map(Rc::clone))
             .collect()
     }
 
@@ -81,7 +85,8 @@ impl Replica {
     fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            in_flight: Rc::new(InFlight::new(&Envoy, name)),
+            in_flight: Rc::new(InFlight::requests(&Envoy, name)),
+            pending: Rc::new(InFlight::tokens(&Envoy, name)),
             health: Health::new(&Envoy, name),
             state: Gauge::define("rolter_target_state", &[("target", name)]),
             outcomes: Counters::default(),

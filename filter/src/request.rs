@@ -1,6 +1,7 @@
 //! One a request: when to wait, when to decide, when it is over.
 
 use crate::capture::Cached;
+use crate::headers::RequestHeaders;
 use crate::host;
 use crate::plugin::{Body, Head, Plugin, Verdict};
 use crate::question::{Answers, Question};
@@ -191,26 +192,25 @@ impl Context for Request {
 impl HttpContext for Request {
     fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
         self.is_complete = end_of_stream;
-        RESERVED.into_iter().for_each(host::remove_request_header);
+        let headers = RequestHeaders::read();
+        headers.remove(&RESERVED);
         #[cfg(feature = "trap")]
-        if host::request_header("x-rolter-trap").is_some() {
+        if headers.get("x-rolter-trap").is_some() {
             std::process::abort();
         }
         let Some(plugin) = &self.plugin else {
             return Action::Continue;
         };
-        let authority = host::request_header(":authority").unwrap_or_default();
-        let path = host::request_header(":path").unwrap_or_default();
-        let Some(head) = plugin.head(&authority, &path) else {
+        let Some(head) = plugin.head(&headers) else {
             self.stage = Stage::Over;
             return Action::Continue;
         };
-        if end_of_stream || !plugin.asks_body(&head) || host::is_tunnel() {
+        if end_of_stream || !plugin.asks_body(&head) || headers.is_tunnel() {
             return self.decide(head, &Body::Unread, Answers::default());
         }
         // What is known to be over the limit need not be held at all, unless its beginning tells
         // the model that the route depends on.
-        if !plugin.asks_model(&head) && host::content_length() > plugin.max_request_bytes {
+        if !plugin.asks_model(&head) && headers.content_length() > plugin.max_request_bytes {
             return self.decide(head, &Body::Oversized(Vec::new()), Answers::default());
         }
         self.stage = Stage::Held(head);

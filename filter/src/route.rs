@@ -1,5 +1,6 @@
 //! A route at work: its groups of targets, each with its balancer, and its numbers.
 
+use crate::access_log::AccessLog;
 use crate::cache::Cache;
 use crate::group::{Group, Plan};
 use crate::host::Envoy;
@@ -22,6 +23,7 @@ use std::rc::Rc;
 pub(crate) struct Route {
     pub(crate) name: String,
     pub(crate) reach: Reach,
+    pub(crate) log: AccessLog,
     /// What its balancers take into account, which is the same for all of them.
     pub(crate) asks: Asks,
     /// Whether it matters who the caller is.
@@ -94,6 +96,7 @@ impl Route {
         let this = Self {
             name: route.name.clone(),
             reach: route.reach,
+            log: AccessLog::of(config),
             asks: groups.first().map_or(Asks::NOTHING, |group| group.asks()),
             asks_key: is_restricted || route.cache.is_some(),
             is_restricted: is_restricted || pool_is_restricted,
@@ -101,7 +104,7 @@ impl Route {
             cache: route
                 .cache
                 .as_ref()
-                .map(|cache| Rc::new(Cache::new(cache, &route.name))),
+                .map(|cache| Rc::new(Cache::new(cache, &route.name, AccessLog::of(config)))),
             is_guarded: route.policy.is_some(),
             has_complained: Cell::new(false),
             unguarded: counter("rolter_unguarded_requests"),
@@ -156,21 +159,23 @@ impl Route {
             eligible,
         } = self.usable(engines, request, key, rng)?;
         let mut load = [0; MAX_TARGETS];
+        let mut pending = [0; MAX_TARGETS];
         let fleet = Fleet {
             targets,
             eligible,
             load: None,
+            pending: None,
             scores: None,
         };
         for id in fleet.candidates().iter() {
             if let (Some(load), Some(target)) = (load.get_mut(id.index()), group.target(id)) {
                 // The engine knows of requests that came another way, and not yet of the last ones.
                 let reported = engines.load(target.learner.hash, request.now);
-                *load = target
-                    .replica
-                    .in_flight
-                    .total(&Envoy)
-                    .max(reported.unwrap_or(0));
+                let in_flight = target.replica.in_flight.load(&Envoy, request.now);
+                *load = in_flight.max(reported.unwrap_or(0));
+                if let Some(pending) = pending.get_mut(id.index()).filter(|_| self.asks.pending) {
+                    *pending = target.replica.pending.load(&Envoy, request.now);
+                }
             }
         }
         let candidates = (&*group, fleet.candidates());
@@ -182,6 +187,7 @@ impl Route {
         });
         let fleet = Fleet {
             load: Some(&load),
+            pending: self.asks.pending.then_some(&pending),
             scores: known.as_ref().map(Known::scores),
             ..fleet
         };
@@ -206,6 +212,8 @@ impl Route {
         let (share, rank) = of_target.unzip();
         let sends_rank = self.precise.is_some_and(|precise| precise.rank_header)
             && decision.reason == Reason::Affinity
+            // It may have been chosen for what it was sent a moment ago, to whatever rank.
+            && share.is_some_and(|share| share > 0.0)
             // A retry may lead to any of these, and must find the rank there.
             && [decision.target].iter().chain(decision.followers.as_slice()).all(|&id| {
                 let target = group.target(id);

@@ -46,6 +46,8 @@ pub(crate) struct Routed {
     start: Micros,
     /// How many targets it was sent to.
     tried: u64,
+    /// Tokens of the prompt that the target has yet to compute: none after its first answer.
+    pending: u32,
     /// What the time to the first token is to be noted for: a prompt of so many tokens.
     awaits_first_token: Option<u32>,
     /// Whether nothing more can be learnt of the target: it has failed, or has sent all.
@@ -83,7 +85,8 @@ impl Routed {
             rank,
         } = sent;
         if let Some(target) = group.target(decision.target) {
-            target.replica.in_flight.begin(&Envoy);
+            target.replica.in_flight.begin(&Envoy, 1);
+            target.replica.pending.begin(&Envoy, decision.missing);
             target.count(decision.reason, route);
         }
         let streamed = prompt.filter(|prompt| route.asks.first_token && prompt.stream);
@@ -108,6 +111,7 @@ impl Routed {
             }),
             start,
             tried: 1,
+            pending: decision.missing,
             awaits_first_token: streamed.map(Prompt::tokens),
             is_settled: false,
         };
@@ -131,8 +135,12 @@ impl Routed {
         match self.route.reach {
             Reach::Cluster => host::set_request_header(CLUSTER, &target.destination),
             Reach::Pool => {
-                let mut ranked = target.destination.clone();
-                for &follower in self.followers.as_slice() {
+                // Room for all of them: addresses are about as long.
+                let followers = self.followers.as_slice();
+                let each = target.destination.len() + 8;
+                let mut ranked = String::with_capacity(each * (1 + followers.len()));
+                ranked.push_str(&target.destination);
+                for &follower in followers {
                     if let Some(target) = self.group.target(follower) {
                         ranked.extend([",", &target.destination]);
                     }
@@ -140,7 +148,7 @@ impl Routed {
                 host::set_request_header(ENDPOINTS, &ranked);
                 // As many as there are to go to: one more would hide the last answer behind
                 // Envoy's own.
-                let retries = self.followers.as_slice().len().to_string();
+                let retries = followers.len().to_string();
                 host::set_request_header(MAX_RETRIES, &retries);
             }
         }
@@ -181,6 +189,8 @@ impl Routed {
         });
         if status != 200 {
             self.awaits_first_token = None;
+            self.is_computed();
+            self.expect_nothing();
         }
         self.is_settled = end_of_stream || !matches!(outcome, Some(Outcome::Answered));
         if let Some(outcome) = outcome {
@@ -194,6 +204,7 @@ impl Routed {
         if size == 0 {
             return;
         }
+        self.is_computed();
         if let Some(tokens) = self.awaits_first_token.take() {
             let now = host::now();
             self.vm.wake(now.millis());
@@ -220,13 +231,34 @@ impl Routed {
         self.log();
     }
 
+    /// Its engine will not tell of what the target was sent, where that is expected of it.
+    fn expect_nothing(&mut self) {
+        if self.route.precise.is_some()
+            && let Some(prompt) = self.prompt.take()
+        {
+            self.group.memory.borrow_mut().tree.give_up(prompt);
+        }
+    }
+
+    /// The target has nothing left to compute of the prompt.
+    fn is_computed(&mut self) {
+        if let Some(target) = self.target() {
+            target.replica.pending.end(&Envoy, self.pending);
+        }
+        self.pending = 0;
+    }
+
     /// Finds out who has served the request after all.
     fn find_server(&mut self, now: Millis) {
         let Some(address) = host::upstream_address() else {
             return;
         };
+        let is_at = |target: &Target| target.destination.as_bytes() == address;
+        if self.group.target(self.picked).is_some_and(is_at) {
+            return;
+        }
         let mut targets = self.group.targets();
-        let server = targets.find(|(_, target)| target.destination.as_bytes() == address);
+        let server = targets.find(|(_, target)| is_at(target));
         drop(targets);
         match server.map(|(id, _)| id) {
             Some(server) if server != self.picked => self.move_to(server, now),
@@ -245,10 +277,13 @@ impl Routed {
             self.learn(target, Outcome::PassedOver, now);
         }
         if let (Some(from), Some(to)) = (self.target(), self.group.target(server)) {
-            from.replica.in_flight.end(&Envoy);
-            to.replica.in_flight.begin(&Envoy);
+            from.replica.in_flight.end(&Envoy, 1);
+            to.replica.in_flight.begin(&Envoy, 1);
+            from.replica.pending.end(&Envoy, self.pending);
+            to.replica.pending.begin(&Envoy, self.pending);
         }
         self.target = server;
+        self.expect_nothing();
         self.teach_server(now);
     }
 
@@ -296,14 +331,15 @@ impl Routed {
 
     fn log(&self) {
         let Some(target) = self.target() else { return };
-        host::log_field("rolter_route", &self.route.name);
-        host::log_field("rolter_target", &target.replica.name);
-        host::log_field("rolter_reason", self.reason.as_str());
-        host::log_field("rolter_tried", &self.tried.to_string());
+        let log = self.route.log;
+        log.tell("rolter_route", &self.route.name);
+        log.tell("rolter_target", &target.replica.name);
+        log.tell("rolter_reason", self.reason.as_str());
+        log.tell_number("rolter_tried", self.tried);
         let Measures { percent, len } = self.measures;
         if let Some(percent) = percent {
-            host::log_field("rolter_match_percent", &percent.to_string());
-            host::log_field("rolter_prompt_bytes", &len.to_string());
+            log.tell_number("rolter_match_percent", percent as u64);
+            log.tell_number("rolter_prompt_bytes", len);
         }
     }
 }
@@ -319,8 +355,9 @@ fn percent(share: f64) -> usize {
 
 impl Drop for Routed {
     fn drop(&mut self) {
+        self.is_computed();
         if let Some(target) = self.target() {
-            target.replica.in_flight.end(&Envoy);
+            target.replica.in_flight.end(&Envoy, 1);
         }
         if let Some(target) = self.group.target(self.picked).filter(|_| self.is_probe) {
             let health = &target.replica.health;

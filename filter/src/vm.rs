@@ -64,6 +64,10 @@ pub(crate) struct Vm {
     serves: Cell<bool>,
     /// When something was read last, and for how long it is enough, in microseconds.
     read: Cell<(Micros, u64)>,
+    /// The milliseconds in which it was last asked what others have told, and how targets are. More
+    /// often makes no difference to anybody, and each is a call of the host.
+    prepared: Cell<Millis>,
+    woken: Cell<Millis>,
     /// Whether what is being read has been read before, by some memory of this VM.
     replays: Cell<bool>,
     message: RefCell<Vec<u8>>,
@@ -93,6 +97,8 @@ impl Vm {
             worker: RefCell::new(Worker::new(&Envoy, Rng::new().u64(..))),
             serves: Cell::new(false),
             read: Cell::default(),
+            prepared: Cell::default(),
+            woken: Cell::default(),
             replays: Cell::new(true),
             message: RefCell::default(),
             lost: Counter::define("rolter_lost_lessons", &[]),
@@ -157,6 +163,10 @@ impl Vm {
 
     /// Brings what is known up to date, before a decision.
     pub(crate) fn prepare(&self, time: Micros) {
+        let now = time.millis();
+        if self.prepared.replace(now) == now {
+            return;
+        }
         let (read, rest) = self.read.get();
         if !self.serves.replace(true) {
             self.read(READ_AT_ONCE);
@@ -165,12 +175,15 @@ impl Vm {
         }
         self.roster.borrow_mut().refresh(&Envoy);
         self.refresh_engines(ENGINES_IN_BETWEEN);
-        self.wake(time.millis());
+        self.wake(now);
     }
 
     /// Makes sure of this VM's place and of the health of the targets, before anything is told or
     /// judged. Other workers may take one for dead whose thread stood still.
     pub(crate) fn wake(&self, now: Millis) {
+        if self.woken.replace(now) == now {
+            return;
+        }
         if self.worker.borrow().is_late(now) {
             self.beat(now);
         }
@@ -182,6 +195,7 @@ impl Vm {
         let replica = self.replicas.get(name);
         let slot = self.worker.borrow().slot();
         replica.in_flight.write_share(&Envoy, slot);
+        replica.pending.write_share(&Envoy, slot);
         replica
     }
 
@@ -205,7 +219,7 @@ impl Vm {
     }
 
     fn beat(&self, now: Millis) {
-        let counts = self.replicas.in_flight();
+        let counts = self.replicas.counts();
         let mut worker = self.worker.borrow_mut();
         let beat = worker.beat(&Envoy, now, &counts);
         self.reaped.add(beat.reaped.into());

@@ -55,6 +55,7 @@ const LONG: &[(&str, &str)] = &[
     ("demo", "its plays are tested one by one"),
     ("test", "is what runs this"),
     ("bench", "measures"),
+    ("bench-peers", "measures, for an hour"),
     ("image", "builds images; what writes them is tested"),
     ("release", "packs a release; what it packs is tested"),
     ("test-release", "tests a release"),

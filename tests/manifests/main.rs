@@ -338,6 +338,32 @@ fn filter_and_sidecar_have_one_document_and_it_is_read() {
     });
 }
 
+#[test]
+fn fields_are_set_only_for_a_log_that_is_there() {
+    for (envoy, own, expected) in [
+        (json!({}), json!({}), Value::Null),
+        (json!({"accessLog": false}), json!({}), json!(false)),
+        (
+            json!({"accessLog": false}),
+            json!({"log_fields": true}),
+            json!(true),
+        ),
+        (json!({}), json!({"log_fields": false}), json!(false)),
+    ] {
+        let values = with("envoy", &json!({"envoy": envoy, "rolter": own}));
+        assert_eq!(
+            document(&rendered(&values))["log_fields"],
+            expected,
+            "{values}"
+        );
+    }
+    // Which logs a mesh has the chart does not know.
+    for mode in ["istio-gateway", "istio-sidecar"] {
+        let values = with(mode, &json!({"envoy": {"accessLog": false}}));
+        assert!(document(&rendered(&values)).get("log_fields").is_none());
+    }
+}
+
 /// Whether the sidecar reads a document.
 fn check(file: &Path, what: &str) {
     let checked = Command::new(sidecar_binary().unwrap())

@@ -87,6 +87,7 @@ fn pick(criterion: &mut Criterion) {
             targets: TargetSet::first(targets),
             eligible: TargetSet::first(targets),
             load: Some(&load),
+            pending: None,
             scores: None,
         };
         let infos: Vec<TargetInfo> = (fleet.targets.iter())

@@ -118,6 +118,14 @@ impl Tree {
         })
     }
 
+    /// A target no longer counts as having a prompt, however often it was given it: it has refused it,
+    /// and what it has of it is known from elsewhere.
+    pub fn give_up(&mut self, prompt: PromptRef) {
+        if let Some(held) = self.prompts.held(prompt) {
+            self.remove(held.id, held.node, held.target);
+        }
+    }
+
     /// The node at which the text ends, with the target as a holder of it. Nothing where the tree
     /// cannot hold prompts of that model.
     fn end(

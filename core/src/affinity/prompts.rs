@@ -181,6 +181,13 @@ impl Prompts {
         self.get(id).is_some_and(|prompt| prompt.last > at)
     }
 
+    /// Whether the target was given the prompt for the last time longer ago than that, by a clock that
+    /// may have been set in either direction.
+    pub(super) fn is_older(&self, id: PromptId, now: Millis, millis: u64) -> bool {
+        self.get(id)
+            .is_some_and(|prompt| now.apart(prompt.last) > millis)
+    }
+
     /// What an observation refers to, while it is there.
     pub(super) fn held(&self, prompt: PromptRef) -> Option<Held> {
         let held = self.get(prompt.id)?;

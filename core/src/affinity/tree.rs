@@ -5,6 +5,7 @@ use super::node::{NODE_BYTES, Node};
 use super::prompts::{PROMPT_BYTES, Prompts};
 use super::{NONE, NodeId, PromptId};
 use crate::target::{MAX_TARGETS, TargetId, TargetSet};
+use crate::time::Millis;
 use slab::Slab;
 use std::collections::HashMap;
 
@@ -129,6 +130,23 @@ impl Tree {
     pub fn forget(&mut self, target: TargetId) {
         while let Some((prompt, node)) = self.prompts.oldest(target) {
             self.remove(prompt, node, target);
+        }
+    }
+
+    /// Drops what these targets were given for the last time longer ago than that, a part of it if it
+    /// is much.
+    pub fn forget_older(&mut self, targets: TargetSet, now: Millis, millis: u64) {
+        /// Of one target at once.
+        const MOST: usize = 64;
+        for target in targets.iter() {
+            for _ in 0..MOST {
+                match self.prompts.oldest(target) {
+                    Some((prompt, node)) if self.prompts.is_older(prompt, now, millis) => {
+                        self.remove(prompt, node, target);
+                    }
+                    _ => break,
+                }
+            }
         }
     }
 

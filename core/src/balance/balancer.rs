@@ -6,7 +6,7 @@ use super::decision::{Choice, Decision, Followers, MAX_FOLLOWERS, News, Pick, Re
 use super::pipeline::Scorers;
 use super::random::{power_of_two, random};
 use super::round_robin::RoundRobin;
-use super::scored::{Precise, lmcache};
+use super::scored::{EXPECTED_MILLIS, Precise, lmcache, rank_by_room};
 use super::view::{Fleet, Lookup, Request, View};
 use super::weighted::Weighted;
 use super::{Asks, Guard, Need, Signal, Strategy, TargetInfo};
@@ -49,9 +49,7 @@ impl Balancer {
     ) -> Self {
         let rule = match strategy {
             Strategy::CacheAware { margins } => Rule::CacheAware(CacheAware(margins)),
-            Strategy::PreciseCacheAware(exact) => {
-                Rule::PreciseCacheAware(Precise::new(exact, targets))
-            }
+            Strategy::PreciseCacheAware(exact) => Rule::PreciseCacheAware(Precise(exact)),
             Strategy::LmcacheAware { guard } => Rule::LmcacheAware(guard),
             Strategy::LeastLoad => Rule::LeastLoad,
             Strategy::RoundRobin => Rule::RoundRobin(RoundRobin::new(targets, rng)),
@@ -74,11 +72,13 @@ impl Balancer {
         match &self.rule {
             Rule::CacheAware(_) => Asks {
                 prompt: Need::Always,
+                pending: true,
                 ..nothing
             },
             Rule::PreciseCacheAware(rule) => Asks {
                 prompt: Need::Always,
-                scores: Some(Signal::Blocks(rule.exact.weights)),
+                pending: true,
+                scores: Some(Signal::Blocks(rule.0.weights)),
                 ..nothing
             },
             Rule::LmcacheAware(_) => Asks {
@@ -87,6 +87,7 @@ impl Balancer {
             },
             Rule::ConsistentHash(_) => Asks {
                 prompt: Need::WithoutSession,
+                digest: true,
                 session: true,
                 ..nothing
             },
@@ -111,11 +112,13 @@ impl Balancer {
     ) -> Option<Decision> {
         let lookup = self.look(fleet, request);
         let choice = self.choose(fleet, &lookup, followers, rng, admit)?;
+        let missing = self.missing(choice.target, fleet, &lookup);
         let (prompt, news) = self.teach(choice.target, &lookup);
         Some(Decision {
             target: choice.target,
             reason: choice.reason,
             matched: lookup.matched(choice.target),
+            missing,
             followers: choice.followers,
             prompt,
             news,
@@ -124,25 +127,36 @@ impl Balancer {
 
     /// The first step of a decision: what the memory knows about the request. Allocates nothing.
     pub fn look<'a>(&self, fleet: &Fleet<'_>, request: &Request<'a>) -> Lookup<'a> {
-        let memory = self.memory.borrow();
         let Request {
             prompt,
             session,
             now,
         } = *request;
-        let reads = |reads: bool| prompt.filter(|_| reads);
-        Lookup {
+        if let Some(millis) = self.rule.forgets_prompts_after() {
+            let mut memory = self.memory.borrow_mut();
+            memory.tree.forget_older(fleet.candidates(), now, millis);
+        }
+        let memory = self.memory.borrow();
+        // What is not asked for is not copied either: both tables are of some KiB.
+        let mut lookup = Lookup {
             request: *request,
-            found: reads(self.rule.reads_prefix())
-                .map(|prompt| memory.tree.find(request.model(), &prompt.text)),
+            found: None,
             session: session
                 .filter(|_| self.rule.keeps_sessions())
                 .and_then(|session| memory.sessions.find(session, now)),
-            predicted: reads(self.asks().first_token).and_then(|prompt| {
-                let targets = fleet.candidates();
-                memory.latency.predict_all(targets, prompt.tokens(), now)
-            }),
+            predicted: None,
+        };
+        let Some(prompt) = prompt else { return lookup };
+        // A salt keeps equal texts apart, of which the tree does not know.
+        let is_apart = prompt.cache_salt.is_some() && self.rule.forgets_prompts_after().is_some();
+        if self.rule.reads_prefix() && !is_apart {
+            lookup.found = Some(memory.tree.find(request.model(), &prompt.text));
         }
+        if self.asks().first_token {
+            let targets = fleet.candidates();
+            lookup.predicted = memory.latency.predict_all(targets, prompt.tokens(), now);
+        }
+        lookup
     }
 
     /// The second step of a decision: the target. Allocates nothing.
@@ -186,7 +200,7 @@ impl Balancer {
             now,
         } = lookup.request;
         let memory = &mut *self.memory.borrow_mut();
-        let observed = match (prompt, &lookup.found) {
+        let mut observed = match (prompt, &lookup.found) {
             (Some(prompt), Some(found)) => {
                 let model = lookup.request.model();
                 memory.tree.observe(model, &prompt.text, target, found, now)
@@ -194,11 +208,32 @@ impl Balancer {
             _ => Observed::default(),
         };
         let session = session.filter(|_| self.rule.keeps_sessions());
+        if self.rule.forgets_prompts_after().is_some() {
+            // Others hear it from the engine.
+            observed.news = false;
+        }
         let news = News {
             prompt: observed.news,
             session: session.is_some_and(|session| memory.sessions.remember(session, target, now)),
         };
         (observed.prompt, news)
+    }
+
+    /// The tokens that the target would have to compute, where it matters how many there are.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "no more than the prompt has"
+    )]
+    fn missing(&self, target: TargetId, fleet: &Fleet<'_>, lookup: &Lookup<'_>) -> u32 {
+        let memory = &*self.memory.borrow();
+        let view = View {
+            candidates: fleet.candidates(),
+            fleet,
+            lookup,
+            memory,
+        };
+        self.rule.missing(target, &view) as u32
     }
 
     fn pick(
@@ -228,21 +263,13 @@ impl Balancer {
         rng: &mut Rng,
     ) -> Followers {
         let memory = &*self.memory.borrow();
-        let mut view = View {
+        let view = View {
             candidates,
             fleet,
             lookup,
             memory,
         };
-        let mut followers = Followers::NONE;
-        for _ in 0..count.min(MAX_FOLLOWERS) {
-            let Some(next) = self.rule.next_in_rank(&view, rng) else {
-                break;
-            };
-            followers.push(next);
-            view.candidates.remove(next);
-        }
-        followers
+        self.rule.rank(&view, count.min(MAX_FOLLOWERS), rng)
     }
 }
 
@@ -250,9 +277,27 @@ impl Rule {
     /// Whether the tree is asked, and taught.
     fn reads_prefix(&self) -> bool {
         match self {
-            Self::CacheAware(_) => true,
+            Self::CacheAware(_) | Self::PreciseCacheAware(_) => true,
             Self::Pipeline(scorers) => scorers.reads_prefix(),
             _ => false,
+        }
+    }
+
+    /// After how many milliseconds what the tree was taught is of no use, where it is not taught for
+    /// good.
+    fn forgets_prompts_after(&self) -> Option<u64> {
+        matches!(self, Self::PreciseCacheAware(_)).then_some(EXPECTED_MILLIS)
+    }
+
+    /// See [`Balancer::missing`].
+    fn missing(&self, target: TargetId, view: &View<'_>) -> f64 {
+        match self {
+            Self::CacheAware(rule) => rule.costs(view).missing(target),
+            Self::PreciseCacheAware(rule) => match rule.costs(view) {
+                Some(costs) => costs.missing(target),
+                None => view.lookup.request.tokens(),
+            },
+            _ => 0.0,
         }
     }
 
@@ -281,23 +326,22 @@ impl Rule {
         Some(Pick { target, reason })
     }
 
-    /// The one of the candidates that is best for a retry. Strategies that do not rank targets
-    /// take the least loaded: what they would pick next is the turn of another request.
-    fn next_in_rank(&self, view: &View<'_>, rng: &mut Rng) -> Option<TargetId> {
+    /// Those of the candidates that are best for a retry, best first. Strategies that do not rank
+    /// targets take the least loaded: what they would pick next is the turn of another request.
+    fn rank(&self, view: &View<'_>, count: usize, rng: &mut Rng) -> Followers {
         match self {
-            Self::CacheAware(rule) => rule.pick(view, rng).map(|pick| pick.target),
-            Self::PreciseCacheAware(rule) => rule.pick(view, rng).map(|pick| pick.target),
-            Self::LmcacheAware(guard) => lmcache(*guard, view, rng).map(|pick| pick.target),
-            Self::ConsistentHash(hashes) => hashes.pick(view, rng).map(|pick| pick.target),
-            Self::Pipeline(scorers) => scorers.best(view, rng),
-            _ => view.least_loaded(rng),
+            Self::CacheAware(rule) => rule.rank(view, count, rng),
+            Self::PreciseCacheAware(rule) => rule.rank(view, count, rng),
+            Self::LmcacheAware(guard) => rank_by_room(*guard, view, count, rng),
+            Self::ConsistentHash(hashes) => hashes.rank(view, count, rng),
+            Self::Pipeline(scorers) => scorers.rank(view, count, rng),
+            _ => view.rank_by_load(count, rng),
         }
     }
 
     /// Notes that a target was picked of these, where that decides who is next.
     fn advance(&mut self, candidates: TargetSet, picked: TargetId) {
         match self {
-            Self::PreciseCacheAware(rule) => rule.advance(picked),
             Self::RoundRobin(turns) => turns.advance(picked),
             Self::Weighted(turns) => turns.advance(candidates, picked),
             _ => {}

@@ -1,35 +1,42 @@
-//! `cache_aware`: to the target that has the prompt's prefix, unless that one is too busy.
+//! `cache_aware`: to where the prompt costs least, by what the targets were given before.
 
-use super::decision::{Pick, Reason};
-use super::guard::{Margins, Preference};
-use super::least_load::least;
+use super::cost::Costs;
+use super::decision::{Followers, Pick, Reason};
+use super::guard::Margins;
 use super::view::View;
 use crate::target::TargetId;
 use fastrand::Rng;
-
-/// Bytes of text in one KV block: 16 tokens of four bytes, the default block of vLLM. Engines reuse
-/// whole blocks only, so targets whose matches differ by no more count as equally warm.
-pub(super) const BLOCK_BYTES: usize = 64;
 
 /// The rule of the strategy.
 pub(super) struct CacheAware(pub(super) Margins);
 
 impl CacheAware {
-    #[expect(clippy::cast_precision_loss, reason = "a text has 32 KiB at most")]
     pub(super) fn pick(&self, view: &View<'_>, rng: &mut Rng) -> Option<Pick> {
-        // Equal loads go to the least-warmed target, which spreads prompts over the fleet.
-        let held = |target| view.memory.tree.held(target);
-        let Some(prompt) = view.lookup.request.prompt else {
-            let key = |target| (view.load(target), held(target));
-            let target = least(view.candidates, key, rng)?;
-            let reason = Reason::NoPrompt;
-            return Some(Pick { target, reason });
-        };
-        let preference = Preference {
-            score: |target: TargetId| view.lookup.matched(target) as f64,
-            enough: self.0.threshold * prompt.text.len() as f64,
-            grain: BLOCK_BYTES as f64,
-        };
-        preference.pick(self.0.guard, view, held, rng)
+        let mut pick = self.costs(view).pick(held(view), rng)?;
+        if view.lookup.request.prompt.is_none() {
+            pick.reason = Reason::NoPrompt;
+        }
+        Some(pick)
     }
+
+    pub(super) fn rank(&self, view: &View<'_>, count: usize, rng: &mut Rng) -> Followers {
+        self.costs(view).rank(count, held(view), rng)
+    }
+
+    /// What goes by the text that is compared is taken to go for all of the prompt: what follows a
+    /// long text that a target has is mostly the rest of a conversation that it has as well.
+    pub(super) fn costs<'a>(&self, view: &'a View<'a>) -> Costs<'a, impl Fn(TargetId) -> f64> {
+        Costs {
+            margins: self.0,
+            view,
+            tokens: view.lookup.request.tokens(),
+            share: |target| view.lookup.share(target),
+        }
+    }
+}
+
+/// Equal costs go to the least-warmed target, which spreads prompts over the fleet.
+fn held(view: &View<'_>) -> impl Fn(TargetId) -> usize {
+    let tree = &view.memory.tree;
+    |target| tree.held(target)
 }

@@ -3,8 +3,8 @@
 //! Rendezvous hashing: of all candidates the one wins whose hash with the key is highest. A key
 //! moves only where its own target goes, or where a new one wins it, whatever else changes.
 
-use super::decision::{Pick, Reason};
-use super::least_load::least;
+use super::decision::{Followers, Pick, Reason};
+use super::few::Few;
 use super::view::{Request, View};
 use super::{TargetInfo, by_id};
 use crate::target::TargetId;
@@ -27,13 +27,23 @@ impl ConsistentHash {
     pub(super) fn pick(&self, view: &View<'_>, rng: &mut Rng) -> Option<Pick> {
         let (target, reason) = match key(&view.lookup.request) {
             None => (view.least_loaded(rng)?, Reason::NoPrompt),
-            Some(key) => {
-                let key = key.to_le_bytes();
-                let hash = |target| Reverse(xxh3_64_with_seed(&key, self.seed(target)));
-                (least(view.candidates, hash, rng)?, Reason::Hash)
-            }
+            Some(key) => (self.highest(key, 1, view, rng).first()?, Reason::Hash),
         };
         Some(Pick { target, reason })
+    }
+
+    pub(super) fn rank(&self, view: &View<'_>, count: usize, rng: &mut Rng) -> Followers {
+        match key(&view.lookup.request) {
+            None => view.rank_by_load(count, rng),
+            Some(key) => self.highest(key, count, view, rng).iter().collect(),
+        }
+    }
+
+    /// The candidates whose hashes with the key are highest.
+    fn highest(&self, key: u64, count: usize, view: &View<'_>, rng: &mut Rng) -> Few<Reverse<u64>> {
+        let key = key.to_le_bytes();
+        let hash = |target| Reverse(xxh3_64_with_seed(&key, self.seed(target)));
+        Few::of(view.candidates, count, hash, rng)
     }
 
     fn seed(&self, target: TargetId) -> u64 {

@@ -16,9 +16,11 @@ pub struct Decision {
     pub reason: Reason,
     /// The leading bytes of the prompt's text that the target had before, where the strategy looks.
     pub matched: usize,
+    /// The tokens of the prompt that it has to compute, where the strategy asks for what is pending.
+    pub missing: u32,
     /// Where it is to go if the target fails.
     pub followers: Followers,
-    /// The prompt as the target has it now, where the strategy teaches it.
+    /// The prompt as the target has it now, where the strategy remembers it.
     pub prompt: Option<PromptRef>,
     /// What other workers should be told.
     pub news: News,
@@ -89,14 +91,24 @@ impl Followers {
     }
 }
 
+impl FromIterator<TargetId> for Followers {
+    fn from_iter<I: IntoIterator<Item = TargetId>>(targets: I) -> Self {
+        let mut followers = Self::NONE;
+        targets
+            .into_iter()
+            .for_each(|target| followers.push(target));
+        followers
+    }
+}
+
 /// Why a target was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// It has enough of the prompt.
+    /// It has most of the prompt.
     Affinity,
-    /// The target that has the prompt is too busy; this one is the least loaded.
+    /// The target that has most of the prompt is too busy; this one is less so.
     Spill,
-    /// No target has enough of the prompt; this one is the least loaded.
+    /// No target has enough of the prompt; this one is the least busy.
     Miss,
     /// There was no prompt to go by (no body, or one over the limit); this one is the least loaded.
     NoPrompt,

@@ -10,7 +10,9 @@
 mod balancer;
 mod cache_aware;
 mod consistent_hash;
+mod cost;
 mod decision;
+mod few;
 mod guard;
 mod least_load;
 mod pipeline;
@@ -37,12 +39,12 @@ use crate::target::{MAX_TARGETS, TargetId};
 /// How a target is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Strategy {
-    /// The target that has the prompt's prefix, within the margins of the load guard.
+    /// The target at which the prompt costs least, by what the targets were given before.
     CacheAware {
         /// The margins.
         margins: Margins,
     },
-    /// The target that has the prompt's blocks, as its engine tells.
+    /// The target at which the prompt costs least, by the blocks that engines say they have.
     PreciseCacheAware(Exact),
     /// The target whose `LMCache` has most room.
     LmcacheAware {
@@ -79,11 +81,17 @@ pub struct TargetInfo {
 
 /// What a strategy takes into account, so that nothing is read in vain.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is asked for by itself")]
 pub struct Asks {
     /// The prompt.
     pub prompt: Need,
+    /// The digest of the prompt, where that is needed.
+    pub digest: bool,
     /// The session.
     pub session: bool,
+    /// The tokens of prompts that targets have yet to compute, of which it is to be told how many
+    /// each request adds.
+    pub pending: bool,
     /// The time to the first token, of which the memory is to be told.
     pub first_token: bool,
     /// Scores of the targets, from what the sidecar tells of them.
@@ -103,7 +111,9 @@ impl Asks {
     /// Nothing but the loads.
     pub const NOTHING: Self = Self {
         prompt: Need::Never,
+        digest: false,
         session: false,
+        pending: false,
         first_token: false,
         scores: None,
     };

@@ -2,8 +2,8 @@
 //!
 //! What is not known is the same for all candidates, so that it decides nothing.
 
-use super::decision::{Pick, Reason};
-use super::least_load::least;
+use super::decision::{Followers, Pick, Reason};
+use super::few::Few;
 use super::view::View;
 use super::{Asks, Need, TargetInfo, by_id};
 use crate::target::TargetId;
@@ -64,10 +64,15 @@ pub(super) struct Scorers {
 }
 
 /// What the scores of some candidates are measured by.
-struct Best {
-    load: u32,
-    weight: u32,
+struct Measure {
+    /// One plus the least load.
+    load: f64,
+    /// The highest weight.
+    weight: f64,
+    /// The shortest time to the first token.
     micros: f64,
+    /// The length of the prompt.
+    text: f64,
 }
 
 impl Scorers {
@@ -98,7 +103,9 @@ impl Scorers {
             } else {
                 Need::Never
             },
+            digest: false,
             session: self.keeps_sessions(),
+            pending: false,
             first_token,
             scores: None,
         }
@@ -115,78 +122,76 @@ impl Scorers {
     }
 
     pub(super) fn pick(&self, view: &View<'_>, rng: &mut Rng) -> Option<Pick> {
-        let target = self.best(view, rng)?;
-        let reason = self.reason(target, view);
+        let measure = self.measure(view);
+        let mut all = [0.0; 5];
+        let mut best = Few::new(1);
+        for target in view.candidates.iter() {
+            let scores = self.scores(target, &measure, view);
+            best.offer(target, -scores.iter().sum::<f64>(), rng);
+            let sums = all.iter_mut().zip(scores);
+            sums.for_each(|(sum, score)| *sum += score);
+        }
+        let target = best.first()?;
+        let scores = self.scores(target, &measure, view);
+        let reason = reason(scores, all, view.candidates.len());
         Some(Pick { target, reason })
     }
 
-    /// The candidate with the best sum of scores.
-    pub(super) fn best(&self, view: &View<'_>, rng: &mut Rng) -> Option<TargetId> {
-        let best = self.measure(view);
-        let sum = |target| self.scores(target, &best, view).iter().sum::<f64>();
-        least(view.candidates, |target| -sum(target), rng)
+    /// The candidates with the best sums of scores.
+    pub(super) fn rank(&self, view: &View<'_>, count: usize, rng: &mut Rng) -> Followers {
+        let measure = self.measure(view);
+        let sum = |target| -self.scores(target, &measure, view).iter().sum::<f64>();
+        Few::of(view.candidates, count, sum, rng).iter().collect()
     }
 
-    /// The scorer that does most to put a target ahead of the average candidate.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a route has 256 targets at most"
-    )]
-    fn reason(&self, target: TargetId, view: &View<'_>) -> Reason {
-        let best = self.measure(view);
-        let count = view.candidates.len().max(1) as f64;
-        let mut leads = self.scores(target, &best, view);
-        for other in view.candidates.iter() {
-            let others = self.scores(other, &best, view);
-            leads
-                .iter_mut()
-                .zip(others)
-                .for_each(|(lead, other)| *lead -= other / count);
-        }
-        let mut most = (LEAD, Reason::Even);
-        for (lead, reason) in leads.into_iter().zip(REASONS) {
-            if lead > most.0 {
-                most = (lead, reason);
-            }
-        }
-        most.1
-    }
-
-    fn measure(&self, view: &View<'_>) -> Best {
-        let mut best = Best {
-            load: u32::MAX,
-            weight: 1,
-            micros: f64::MAX,
-        };
+    fn measure(&self, view: &View<'_>) -> Measure {
+        let text = view
+            .lookup
+            .request
+            .prompt
+            .map_or(0, |prompt| prompt.text.len());
+        let [.., by_weight, _] = self.factors;
+        let (mut load, mut weight, mut micros) = (u32::MAX, 1, f64::MAX);
         for target in view.candidates.iter() {
-            best.load = best.load.min(view.load(target));
-            best.weight = best.weight.max(self.weight(target));
+            load = load.min(view.load(target));
+            if by_weight > 0.0 {
+                weight = weight.max(self.weight(target));
+            }
             if let Some(predicted) = &view.lookup.predicted {
-                best.micros = best.micros.min(predicted.micros(target));
+                micros = micros.min(predicted.micros(target));
             }
         }
-        best
+        Measure {
+            load: 1.0 + f64::from(load),
+            weight: f64::from(weight),
+            micros,
+            text: approximate(text.max(1)),
+        }
     }
 
     /// The scores of a target, times their weights.
-    fn scores(&self, target: TargetId, best: &Best, view: &View<'_>) -> Scores {
+    fn scores(&self, target: TargetId, best: &Measure, view: &View<'_>) -> Scores {
         let lookup = view.lookup;
+        let [session, prefix, load, weight, latency] = self.factors;
+        // What makes no difference need not be divided.
+        let share = |factor: f64, of: f64, whole: f64| {
+            if factor * of > 0.0 {
+                factor * (of / whole)
+            } else {
+                0.0
+            }
+        };
         let has_session = lookup.session == Some(target);
-        let text = lookup.request.prompt.map_or(0, |prompt| prompt.text.len());
         let predicted = lookup.predicted.as_ref();
-        let scores = [
-            f64::from(u8::from(has_session)),
-            share(lookup.matched(target), text),
-            (1.0 + f64::from(best.load)) / (1.0 + f64::from(view.load(target))),
-            f64::from(self.weight(target)) / f64::from(best.weight),
-            predicted.map_or(1.0, |predicted| best.micros / predicted.micros(target)),
-        ];
-        let mut weighted = self.factors;
-        weighted
-            .iter_mut()
-            .zip(scores)
-            .for_each(|(factor, score)| *factor *= score);
-        weighted
+        [
+            if has_session { session } else { 0.0 },
+            share(prefix, approximate(lookup.matched(target)), best.text),
+            share(load, best.load, 1.0 + f64::from(view.load(target))),
+            share(weight, f64::from(self.weight(target)), best.weight),
+            predicted.map_or(latency, |predicted| {
+                share(latency, best.micros, predicted.micros(target))
+            }),
+        ]
     }
 
     fn weight(&self, target: TargetId) -> u32 {
@@ -194,7 +199,24 @@ impl Scorers {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a text has 32 KiB at most")]
-fn share(len: usize, text_len: usize) -> f64 {
-    len as f64 / text_len.max(1) as f64
+/// The scorer that does most to put a target of these scores ahead of the average of so many.
+fn reason(mut leads: Scores, all: Scores, count: usize) -> Reason {
+    let count = approximate(count.max(1));
+    let averages = leads.iter_mut().zip(all);
+    averages.for_each(|(lead, all)| *lead -= all / count);
+    let mut most = (LEAD, Reason::Even);
+    for (lead, reason) in leads.into_iter().zip(REASONS) {
+        if lead > most.0 {
+            most = (lead, reason);
+        }
+    }
+    most.1
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "no text and no fleet is so large"
+)]
+fn approximate(count: usize) -> f64 {
+    count as f64
 }

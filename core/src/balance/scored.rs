@@ -4,10 +4,10 @@
 //! A target of which nothing is known is not preferred for blocks, as it may have none, and counts as
 //! having as much room as the others on average.
 
-use super::decision::{Pick, Reason};
+use super::cost::Costs;
+use super::decision::{Followers, Pick, Reason};
 use super::guard::{Guard, Margins, Preference};
 use super::view::View;
-use super::{TargetInfo, by_id};
 use crate::kv::MediumWeights;
 use crate::target::TargetId;
 use fastrand::Rng;
@@ -24,12 +24,12 @@ pub struct Exact {
 impl Default for Exact {
     fn default() -> Self {
         Self {
-            // What is certain to be there is worth having, even where it is little. But the few
-            // blocks with which all prompts of a service begin are not worth a busier target: they
-            // are computed in no time, and whoever has them would get all that is new.
+            // What is certain to be there is worth having, even where it is little; but with the few
+            // blocks with which all prompts of a service begin whoever has them would get all that is
+            // new while nobody waits.
             margins: Margins {
                 threshold: 0.1,
-                guard: Guard::default(),
+                ..Margins::default()
             },
             weights: MediumWeights::default(),
         }
@@ -52,79 +52,88 @@ impl Scores<'_> {
     }
 }
 
-/// The rule of `precise_cache_aware`: the least loaded of those that have enough of the prompt's
-/// blocks.
-///
-/// Of equals it is the one that was not picked for longest. What was picked of late may still be at
-/// its prompt, which the number of requests does not tell, and prompts that are new everywhere
-/// spread over all caches.
-pub(super) struct Precise {
-    pub(super) exact: Exact,
-    /// The number of the last decision for each target, by id.
-    turns: Vec<u64>,
-    decisions: u64,
-}
+/// The rule of `precise_cache_aware`: to where the prompt costs least, by the blocks that engines say
+/// they have, and by what they were given a moment ago and have not told of.
+pub(super) struct Precise(pub(super) Exact);
+
+/// How long a target is taken to have what it was given, whatever its engine has told: it tells what
+/// it has computed, and few prompts wait longer for that.
+pub(super) const EXPECTED_MILLIS: u64 = 2_000;
 
 impl Precise {
-    pub(super) fn new(exact: Exact, targets: &[TargetInfo]) -> Self {
-        Self {
-            exact,
-            turns: by_id(targets, 0, |_| 0),
-            decisions: 0,
-        }
-    }
-
     pub(super) fn pick(&self, view: &View<'_>, rng: &mut Rng) -> Option<Pick> {
-        let known = |scores: &Scores<'_>| {
-            let mut candidates = view.candidates.iter();
-            candidates.any(|target| scores.get(target).is_some())
-        };
-        let Some(scores) = view.fleet.scores.filter(known) else {
-            return neutral(view, rng);
-        };
-        let Margins { threshold, guard } = self.exact.margins;
-        let preference = Preference {
-            score: |target| scores.get(target).unwrap_or(0.0),
-            enough: threshold,
-            grain: scores.grain,
-        };
-        let turn = |target: TargetId| self.turns.get(target.index()).copied();
-        preference.pick(guard, view, turn, rng)
+        match self.costs(view) {
+            Some(costs) => costs.pick(|_| (), rng),
+            None => neutral(view, rng),
+        }
     }
 
-    /// Notes that a target was picked.
-    pub(super) fn advance(&mut self, picked: TargetId) {
-        self.decisions += 1;
-        if let Some(turn) = self.turns.get_mut(picked.index()) {
-            *turn = self.decisions;
+    pub(super) fn rank(&self, view: &View<'_>, count: usize, rng: &mut Rng) -> Followers {
+        match self.costs(view) {
+            Some(costs) => costs.rank(count, |_| (), rng),
+            None => view.rank_by_load(count, rng),
         }
+    }
+
+    /// Nothing where nothing is known of any candidate.
+    pub(super) fn costs<'a>(
+        &self,
+        view: &'a View<'a>,
+    ) -> Option<Costs<'a, impl Fn(TargetId) -> f64>> {
+        let scores = view.fleet.scores?;
+        let mut candidates = view.candidates.iter();
+        let is_known = candidates.any(|target| scores.get(target).is_some());
+        is_known.then_some(Costs {
+            margins: self.0.margins,
+            view,
+            tokens: view.lookup.request.tokens(),
+            share: move |target| {
+                let told = scores.get(target).unwrap_or(0.0);
+                told.max(view.lookup.share_of_all(target))
+            },
+        })
     }
 }
 
-/// The least loaded of those that have most room. One of which nothing is known has as much as the
-/// others have on average.
+/// The least loaded of those that have most room.
 pub(super) fn lmcache(guard: Guard, view: &View<'_>, rng: &mut Rng) -> Option<Pick> {
-    let Some(scores) = view.fleet.scores else {
+    let Some(preference) = room(view) else {
         return neutral(view, rng);
-    };
-    let known = view
-        .candidates
-        .iter()
-        .filter_map(|target| scores.get(target));
-    let (count, sum) = known.fold((0.0, 0.0), |(count, sum), score| (count + 1.0, sum + score));
-    if count == 0.0 {
-        return neutral(view, rng);
-    }
-    let preference = Preference {
-        score: |target| scores.get(target).unwrap_or(sum / count),
-        enough: 0.0,
-        grain: scores.grain,
     };
     let mut pick = preference.pick(guard, view, |_| (), rng)?;
     if pick.reason == Reason::Affinity {
         pick.reason = Reason::Occupancy;
     }
     Some(pick)
+}
+
+/// Those that [`lmcache`] would take next.
+pub(super) fn rank_by_room(
+    guard: Guard,
+    view: &View<'_>,
+    count: usize,
+    rng: &mut Rng,
+) -> Followers {
+    match room(view) {
+        Some(preference) => preference.rank(guard, view, |_| (), count, rng),
+        None => view.rank_by_load(count, rng),
+    }
+}
+
+/// Nothing where nothing is known of any candidate. One of which nothing is known has as much room
+/// as the others have on average.
+fn room(view: &View<'_>) -> Option<Preference<impl Fn(TargetId) -> f64>> {
+    let scores = view.fleet.scores?;
+    let known = view
+        .candidates
+        .iter()
+        .filter_map(|target| scores.get(target));
+    let (count, sum) = known.fold((0.0, 0.0), |(count, sum), score| (count + 1.0, sum + score));
+    (count > 0.0).then_some(Preference {
+        score: move |target| scores.get(target).unwrap_or(sum / count),
+        enough: 0.0,
+        grain: scores.grain,
+    })
 }
 
 /// Nothing is known of anyone.

@@ -1,5 +1,7 @@
 //! What a decision is made from.
 
+use super::decision::Followers;
+use super::few::Few;
 use super::least_load::least;
 use super::scored::Scores;
 use crate::affinity::Match;
@@ -18,6 +20,8 @@ pub struct Fleet<'a> {
     pub eligible: TargetSet,
     /// Requests in flight, by the target's number; nothing where no load is known.
     pub load: Option<&'a [u32]>,
+    /// Tokens of prompts that are to be computed, likewise, where the strategy asks for that.
+    pub pending: Option<&'a [u32]>,
     /// What the strategy scores them by, where it asks for that and something is known.
     pub scores: Option<Scores<'a>>,
 }
@@ -42,6 +46,11 @@ impl Fleet<'_> {
         let known = self.load.and_then(|load| load.get(target.index()));
         known.copied().unwrap_or(0)
     }
+
+    fn pending(&self, target: TargetId) -> u32 {
+        let known = self.pending.and_then(|pending| pending.get(target.index()));
+        known.copied().unwrap_or(0)
+    }
 }
 
 /// What a decision needs to know of a request.
@@ -61,6 +70,11 @@ impl Request<'_> {
         let model = self.prompt.and_then(|prompt| prompt.model.as_deref());
         model.unwrap_or_default().as_bytes()
     }
+
+    /// The tokens of the prompt, none where it is not known.
+    pub(super) fn tokens(&self) -> f64 {
+        self.prompt.map_or(0, Prompt::tokens).into()
+    }
 }
 
 /// A request, with what the memory knows about it as far as the strategy asks.
@@ -79,9 +93,24 @@ impl Lookup<'_> {
     pub fn matched(&self, target: TargetId) -> usize {
         self.found.as_ref().map_or(0, |found| found.len(target))
     }
+
+    /// The share that the target has of all that the model sees, as far as the text tells.
+    #[expect(clippy::cast_precision_loss, reason = "no prompt is so long")]
+    pub(super) fn share_of_all(&self, target: TargetId) -> f64 {
+        let bytes = self.request.prompt.map_or(0, |prompt| prompt.len);
+        self.matched(target) as f64 / bytes.max(1) as f64
+    }
+
+    /// The share of the text that the target has.
+    #[expect(clippy::cast_precision_loss, reason = "a text has 32 KiB at most")]
+    pub(super) fn share(&self, target: TargetId) -> f64 {
+        let bytes = self.request.prompt.map_or(0, |prompt| prompt.text.len());
+        self.matched(target) as f64 / bytes.max(1) as f64
+    }
 }
 
 /// What a strategy picks from: the candidates, and all that is known of them.
+#[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) candidates: TargetSet,
     pub(super) fleet: &'a Fleet<'a>,
@@ -94,8 +123,18 @@ impl View<'_> {
         self.fleet.load(target)
     }
 
+    pub(super) fn pending(&self, target: TargetId) -> f64 {
+        self.fleet.pending(target).into()
+    }
+
     /// A candidate with the least load.
     pub(super) fn least_loaded(&self, rng: &mut Rng) -> Option<TargetId> {
         least(self.candidates, |target| self.load(target), rng)
+    }
+
+    /// The candidates with the least load, as many as asked for.
+    pub(super) fn rank_by_load(&self, count: usize, rng: &mut Rng) -> Followers {
+        let few = Few::of(self.candidates, count, |target| self.load(target), rng);
+        few.iter().collect()
     }
 }

@@ -39,6 +39,8 @@ pub struct Config {
     pub max_request_bytes: usize,
     /// Whether answers carry `x-rolter-target` and `x-rolter-decision`.
     pub debug_headers: bool,
+    /// Whether each request gets the fields that an access log may have of it.
+    pub log_fields: bool,
     /// The request header that names the session, in lower case.
     pub session_header: String,
     /// The request header whose value identifies the caller, in lower case.
@@ -88,6 +90,7 @@ fn read_config(document: &Fields<'_>) -> Config {
         cache: cache.filter(|_| any),
         max_request_bytes: document.integer("max_request_bytes", 1..=64 << 20, 1 << 20),
         debug_headers: document.boolean("debug_headers", false),
+        log_fields: document.boolean("log_fields", true),
         session_header: read_header_name(document, "session_header", "x-session-id"),
         key_header: read_header_name(document, "key_header", "authorization"),
         sidecar,

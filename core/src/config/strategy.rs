@@ -56,7 +56,10 @@ pub(super) fn read(route: &Fields<'_>) -> Choosing {
         (
             "lmcache_aware",
             plain(Strategy::LmcacheAware {
-                guard: read_guard(route.object("lmcache_aware").as_ref()),
+                guard: match &route.object("lmcache_aware") {
+                    Some(fields) => read_guard(fields, Guard::default()),
+                    None => Guard::default(),
+                },
             }),
         ),
     ];
@@ -122,7 +125,8 @@ fn read_precise(options: Option<&Fields<'_>>) -> Choosing {
     }
     Choosing {
         strategy: Strategy::PreciseCacheAware(exact),
-        max_nodes: None,
+        // For what was sent a moment ago.
+        max_nodes: Some(MAX_NODES),
         precise: Some(precise),
     }
 }
@@ -130,16 +134,16 @@ fn read_precise(options: Option<&Fields<'_>>) -> Choosing {
 fn read_margins(fields: &Fields<'_>, defaults: Margins) -> Margins {
     Margins {
         threshold: fields.number("threshold", 0.0..=1.0, defaults.threshold),
-        guard: read_guard(Some(fields)),
+        miss_weight: fields.number("miss_weight", 1.0..=1_000.0, defaults.miss_weight),
+        guard: read_guard(fields, defaults.guard),
     }
 }
 
-fn read_guard(options: Option<&Fields<'_>>) -> Guard {
-    let defaults = Guard::default();
-    options.map_or(defaults, |fields| Guard {
+fn read_guard(fields: &Fields<'_>, defaults: Guard) -> Guard {
+    Guard {
         balance_abs: fields.integer("balance_abs", 0..=1_000_000, defaults.balance_abs),
         balance_rel: fields.number("balance_rel", 1.0..=1e6, defaults.balance_rel),
-    })
+    }
 }
 
 fn read_pipeline(options: Option<&Fields<'_>>) -> Choosing {

@@ -170,7 +170,7 @@ mod tests {
     fn lessons_about_targets_that_cannot_be_change_nothing() {
         let mut memory = taught(&[]);
         for lesson in [PROMPT, SESSION, FIRST_TOKEN, WITHDRAWN] {
-            memory.learn(TargetId(256), NOW, &lesson);
+            memory.learn(TargetId(512), NOW, &lesson);
             memory.learn(TargetId(u16::MAX), NOW, &lesson);
         }
         assert_eq!(memory.tree.usage().nodes, 0);

@@ -22,7 +22,8 @@ pub(super) struct Measure {
     /// How much of `text` is in the hasher. Text is hashed late, because one long run is far
     /// cheaper to hash than many short ones.
     hashed: usize,
-    hasher: Xxh3Default,
+    /// Nothing where nobody asks for the digest.
+    hasher: Option<Xxh3Default>,
     len: u64,
 }
 
@@ -35,12 +36,12 @@ pub(super) struct Measured {
 
 impl Measure {
     /// For a body of `body_len` bytes, which bounds what is reserved.
-    pub(super) fn new(body_len: usize) -> Self {
+    pub(super) fn new(body_len: usize, asks_digest: bool) -> Self {
         Self {
             text: Vec::with_capacity(body_len.min(MAX_TEXT_BYTES)),
             cut: false,
             hashed: 0,
-            hasher: Xxh3Default::new(),
+            hasher: asks_digest.then(Xxh3Default::new),
             len: 0,
         }
     }
@@ -50,7 +51,7 @@ impl Measure {
         Measured {
             text: self.text,
             len: self.len,
-            digest: self.hasher.digest(),
+            digest: self.hasher.map_or(0, |hasher| hasher.digest()),
         }
     }
 
@@ -58,7 +59,7 @@ impl Measure {
     pub(super) fn text(&mut self, run: &[u8]) {
         self.len += run.len() as u64;
         if self.cut {
-            return self.hasher.update(run);
+            return self.update(run);
         }
         let room = MAX_TEXT_BYTES - self.text.len();
         let (kept, rest) = run
@@ -72,8 +73,7 @@ impl Measure {
         self.text.extend_from_slice(kept);
         if !rest.is_empty() {
             self.cut = true;
-            self.hash_kept_text();
-            self.hasher.update(rest);
+            self.hash(rest);
         }
     }
 
@@ -85,10 +85,9 @@ impl Measure {
     pub(super) fn tool(&mut self, value: Json<'_>) -> Result<()> {
         self.hash(TOOL);
         let mut len = 0;
-        let hasher = &mut self.hasher;
         let mut sink = |run: &[u8]| {
             len += run.len() as u64;
-            hasher.update(run);
+            self.update(run);
         };
         match value {
             Json::String(string) => string.decode(sink)?,
@@ -102,21 +101,29 @@ impl Measure {
     /// An image, audio, a file: its encoded size says little about its cost in tokens.
     pub(super) fn media(&mut self, value: Json<'_>) -> Result<()> {
         self.hash(MEDIA);
-        value.compact(|run| self.hasher.update(run))?;
+        value.compact(|run| self.update(run))?;
         self.hash(END);
         Ok(())
     }
 
     fn hash(&mut self, bytes: &[u8]) {
         self.hash_kept_text();
-        self.hasher.update(bytes);
+        self.update(bytes);
     }
 
     fn hash_kept_text(&mut self) {
         let new = self.text.get(self.hashed..).unwrap_or_default();
-        if !new.is_empty() {
-            self.hasher.update(new);
+        if let Some(hasher) = &mut self.hasher
+            && !new.is_empty()
+        {
+            hasher.update(new);
             self.hashed = self.text.len();
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(bytes);
         }
     }
 }

@@ -67,7 +67,7 @@ pub struct Prompt<'a> {
     /// The size of the whole prompt in bytes: text before the cut and after it, and tools. A
     /// quarter of it estimates the tokens.
     pub len: u64,
-    /// xxh3 of the whole prompt: text, tools and media.
+    /// xxh3 of the whole prompt: text, tools and media. Zero where it was not asked for.
     pub digest: u64,
     /// The model that the request names.
     pub model: Option<Cow<'a, str>>,
@@ -89,14 +89,23 @@ impl<'a> Prompt<'a> {
 
     /// Reads a request whose path told this dialect.
     pub fn read_as(dialect: Option<Dialect>, body: &'a [u8]) -> Self {
+        Self::measure(dialect, body, true)
+    }
+
+    /// The same for whoever does not ask for the digest.
+    pub fn read_undigested(dialect: Option<Dialect>, body: &'a [u8]) -> Self {
+        Self::measure(dialect, body, false)
+    }
+
+    fn measure(dialect: Option<Dialect>, body: &'a [u8], asks_digest: bool) -> Self {
         let mut fields = Fields::default();
         // The first attempt takes the order of the fields that clients use for granted.
         let conversation = [true, false].into_iter().find_map(|in_place| {
             fields = Fields::default();
-            read_conversation(dialect, body, in_place, &mut fields).ok()
+            read_conversation(dialect, body, in_place, asks_digest, &mut fields).ok()
         });
         let (measure, dialect, ids) = conversation.unwrap_or_else(|| {
-            let mut measure = Measure::new(body.len());
+            let mut measure = Measure::new(body.len(), asks_digest);
             measure.text(body);
             (measure, None, None)
         });
@@ -132,9 +141,10 @@ fn read_conversation<'a>(
     dialect: Option<Dialect>,
     body: &'a [u8],
     in_place: bool,
+    asks_digest: bool,
     fields: &mut Fields<'a>,
 ) -> json::Result<(Measure, Option<Dialect>, Option<Json<'a>>)> {
-    let mut measure = Measure::new(body.len());
+    let mut measure = Measure::new(body.len(), asks_digest);
     if in_place && dialect == Some(Dialect::Chat) {
         fields.read(body, Some(&mut measure))?;
         return Ok((measure, dialect, None));

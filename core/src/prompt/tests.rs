@@ -502,6 +502,25 @@ fn split(text: &str, every: usize) -> Vec<String> {
     characters.chunks(every).map(String::from_iter).collect()
 }
 
+#[test]
+fn without_its_digest_a_prompt_is_the_same() {
+    let body = json!({"model":"m","messages":[
+        {"role":"user","content":[{"type":"text","text":"a".repeat(40_000)},{"type":"image_url"}]},
+        {"role":"tool","content":"b"},
+    ]})
+    .to_string();
+    for body in [body.as_bytes(), b"no JSON"] {
+        let undigested = Prompt::read_undigested(Some(Dialect::Chat), body);
+        let digest = Prompt::read(CHAT, body).digest;
+        assert_ne!(digest, 0);
+        let digested = Prompt {
+            digest,
+            ..undigested
+        };
+        assert_eq!(digested, Prompt::read(CHAT, body));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -1,6 +1,7 @@
-//! What the VMs count together: requests in flight at a target.
+//! What the VMs count together: the requests in flight at a target, and the tokens of their prompts
+//! that it has yet to compute.
 //!
-//! Each request is counted twice: in the target's gauge, which everybody reads, and in a share of
+//! Each amount is counted twice: in the target's gauge, which everybody reads, and in a share of
 //! it that belongs to the slot of the VM. A share is written whole, from a count that the VM keeps
 //! for itself, so it is right again with the next write whatever happened to it.
 //!
@@ -10,16 +11,19 @@
 
 use super::host::Host;
 use super::slots::SlotId;
+use crate::time::Millis;
 use std::cell::{Cell, RefCell};
 
 /// So many audits in a row have to find the same difference before it is taken out. Between its two
-/// counts a request makes a difference that is no fault, and that the next audit hardly meets again.
+/// counts an amount makes a difference that is no fault, and that the next audit hardly meets again.
 /// Should it all the same, the next three find that out.
 const SURE: u32 = 3;
 
-/// The requests in flight at one target, as one VM counts and sees them.
+/// What is in flight at one target, as one VM counts and sees it.
 pub struct InFlight<H: Host> {
     target: String,
+    /// The name of the shares' gauge.
+    share: &'static str,
     /// The name of the VMs that share; see [`Host::vm`].
     vm: String,
     total: H::Gauge,
@@ -28,43 +32,76 @@ pub struct InFlight<H: Host> {
     /// This VM's slot, and its part of the gauge.
     slot: Cell<Option<SlotId>>,
     mine: Cell<u64>,
+    /// The parts of the others, and when they were read.
+    others: Cell<(u64, Millis)>,
     /// The difference that the last audits found, and how many of them.
     found: Cell<(i64, u32)>,
 }
 
 impl<H: Host> InFlight<H> {
-    /// Counts for a target of this name, from zero.
-    pub fn new(host: &H, target: &str) -> Self {
+    /// The requests at a target of this name.
+    pub fn requests(host: &H, target: &str) -> Self {
+        Self::new(host, target, "rolter_in_flight", "rolter_in_flight_share")
+    }
+
+    /// The tokens of prompts that a target of this name has yet to compute, as far as is known.
+    pub fn tokens(host: &H, target: &str) -> Self {
+        Self::new(
+            host,
+            target,
+            "rolter_pending_tokens",
+            "rolter_pending_tokens_share",
+        )
+    }
+
+    fn new(host: &H, target: &str, total: &str, share: &'static str) -> Self {
         let vm = host.vm();
         let labels = [("target", target), ("vm", &*vm)];
         Self {
             target: target.to_owned(),
-            total: host.gauge("rolter_in_flight", &labels),
+            share,
+            total: host.gauge(total, &labels),
             vm,
             shares: RefCell::default(),
             slot: Cell::new(None),
             mine: Cell::new(0),
+            others: Cell::default(),
             found: Cell::new((0, 0)),
         }
     }
 
-    /// One request more.
-    pub fn begin(&self, host: &H) {
-        self.count(host, 1);
+    /// So much more.
+    pub fn begin(&self, host: &H, amount: u32) {
+        self.count(host, amount.into());
     }
 
-    /// One request less, of those that this VM has begun.
-    pub fn end(&self, host: &H) {
-        if self.mine.get() > 0 {
-            self.count(host, -1);
-        }
+    /// So much less, of what this VM has begun.
+    pub fn end(&self, host: &H, amount: u32) {
+        let amount = self.mine.get().min(amount.into());
+        self.count(host, -amount.cast_signed());
     }
 
-    /// The requests in flight through all VMs.
+    /// What is in flight through all VMs.
     pub fn total(&self, host: &H) -> u32 {
         positive(host.read(self.total))
             .try_into()
             .unwrap_or(u32::MAX)
+    }
+
+    /// The same as a decision needs it: what this VM has counted itself, and what others had in this
+    /// millisecond or the one in which that was read. Of very many targets, to read each with every
+    /// request would cost more than all the rest of the decision.
+    pub fn load(&self, host: &H, now: Millis) -> u32 {
+        let (others, read) = self.others.get();
+        let others = if read == now {
+            others
+        } else {
+            let others = host.read(self.total).wrapping_sub(self.mine.get());
+            self.others.set((others, now));
+            others
+        };
+        let total = positive(others.wrapping_add(self.mine.get()));
+        total.try_into().unwrap_or(u32::MAX)
     }
 
     /// Writes this VM's share to its slot: after each beat, because a slot that a VM has claimed
@@ -100,6 +137,9 @@ impl<H: Host> InFlight<H> {
     }
 
     fn count(&self, host: &H, amount: i64) {
+        if amount == 0 {
+            return;
+        }
         self.mine.set(self.mine.get().saturating_add_signed(amount));
         host.add(self.total, amount);
         self.put(host);
@@ -124,7 +164,7 @@ impl<H: Host> InFlight<H> {
                 ("slot", &*slot),
                 ("vm", &*self.vm),
             ];
-            host.gauge("rolter_in_flight_share", &labels)
+            host.gauge(self.share, &labels)
         };
         match shares.get_mut(place) {
             Some(share) => *share.get_or_insert_with(define),

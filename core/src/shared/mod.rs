@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`slots`] | who is there: a VM holds a slot for as long as its heart beats |
 //! | [`ring`] | what they tell each other: a ring of records a slot, written by its holder |
-//! | [`in_flight`] | what they count together: requests in flight, by target |
+//! | [`in_flight`] | what they count together: requests in flight and what is left of their prompts, by target |
 //! | [`Worker`] | one VM's part in all of it |
 //!
 //! A VM may die between any two calls of the host. What it leaves behind is put right by the others

@@ -27,9 +27,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ $values.image.registry }}/{{ .name }}:{{ $values.image.tag | default .root.Chart.AppVersion }}
 {{- end }}
 
-{{/* The document, with the sidecar's part filled in. */}}
+{{/* The document, with the sidecar's part filled in, and without fields for a log that is off. */}}
 {{- define "rolter.document" -}}
 {{- $document := deepCopy .Values.rolter }}
+{{- if and (eq .Values.mode "envoy") (not .Values.envoy.accessLog) (not (hasKey $document "log_fields")) }}
+{{- $_ := set $document "log_fields" false }}
+{{- end }}
 {{- $sidecar := $document.sidecar | default dict }}
 {{- if .Values.sidecar.enabled }}
 {{- $fixed := dict "cluster" "rolter_sidecar" "listen" "unix:///run/rolter/sidecar.sock" }}

@@ -3,13 +3,14 @@
 //! Invariant: there are [`MAX_MEMBERS`] at most. One that the name has is never given up for another.
 //! One that it has no more stays for [`LINGER`], unless somebody needs the room.
 
+use rolter_core::target::MAX_TARGETS;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// More than engines that one would put behind a name; a bound for what a wrong answer can cost.
-pub const MAX_MEMBERS: usize = 256;
+/// As many as a route has targets; a bound for what a wrong answer can cost.
+pub const MAX_MEMBERS: usize = MAX_TARGETS;
 /// An engine that is not ready for a moment comes back to what it has, within so long.
 pub const LINGER: Duration = Duration::from_mins(1);
 

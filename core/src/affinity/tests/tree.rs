@@ -1,6 +1,6 @@
 use super::{A, B, NO_LIMITS, matched, observe, tree};
 use crate::affinity::{Limits, Tree, Usage};
-use crate::target::{MAX_TARGETS, TargetId};
+use crate::target::{MAX_TARGETS, TargetId, TargetSet};
 use crate::time::Millis;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -215,9 +215,9 @@ fn as_many_targets_as_a_set_holds_are_told_apart() {
     for (id, text) in (0..).zip(&texts) {
         observe(&mut tree, text, TargetId(id));
     }
-    observe(&mut tree, "x", TargetId(256));
-    let found = tree.find(b"m", "x".repeat(300).as_bytes());
-    for id in 0..256 {
+    observe(&mut tree, "x", TargetId(512));
+    let found = tree.find(b"m", "x".repeat(MAX_TARGETS).as_bytes());
+    for id in 0..512 {
         assert_eq!(found.len(TargetId(id)), usize::from(id));
     }
 }
@@ -362,7 +362,7 @@ fn a_flood_of_short_prompts_and_then_long_ones_takes_no_more_than_either() {
     for round in 0..3_u32 {
         for number in 0..40_000_u32 {
             let text = (round * 100_000 + number).to_le_bytes();
-            learn(&mut tree, &text, (number % 256) as u16);
+            learn(&mut tree, &text, (number % 512) as u16);
             assert!(tree.usage().memory <= max_memory);
         }
         let slots = tree.reserved_bytes();
@@ -379,4 +379,26 @@ fn a_flood_of_short_prompts_and_then_long_ones_takes_no_more_than_either() {
         }
         assert!(tree.usage().prompts > 10, "it goes on after that");
     }
+}
+
+#[test]
+fn what_a_target_was_given_long_ago_goes_a_part_at_a_time() {
+    let mut tree = tree(usize::MAX);
+    let given = |tree: &mut Tree, name: &str, target, at| {
+        tree.learn(b"m", name.as_bytes(), TargetId(target), Millis(at));
+    };
+    for number in 0..100 {
+        given(&mut tree, &format!("old {number}"), 0, 1_000);
+    }
+    given(&mut tree, "old, and of another", 1, 1_000);
+    given(&mut tree, "new", 0, 3_000);
+    let mut prompts_after = |now| {
+        tree.forget_older(TargetSet::first(1), Millis(now), 2_000);
+        tree.usage().prompts
+    };
+    assert_eq!(prompts_after(3_000), 102);
+    assert_eq!(prompts_after(3_001), 102 - 64);
+    assert_eq!(prompts_after(3_001), 2);
+    // A clock that was set back by much makes all of it old.
+    assert_eq!(prompts_after(10), 1);
 }

@@ -34,6 +34,16 @@ fn an_unrelated_prompt_goes_to_the_least_loaded_target() {
 }
 
 #[test]
+fn what_has_less_to_compute_is_the_less_loaded() {
+    let pending = [300, 100, 200];
+    let fleet = Fleet {
+        pending: Some(&pending),
+        ..fleet(&[0, 2, 1])
+    };
+    assert_eq!(decision(&[], &fleet, &text("b", 8)), (1, "miss"));
+}
+
+#[test]
 fn less_than_the_threshold_is_a_miss_and_the_threshold_itself_is_not() {
     let shared = text("a", 8);
     let fleet = fleet(&[1, 0]);
@@ -46,7 +56,67 @@ fn less_than_the_threshold_is_a_miss_and_the_threshold_itself_is_not() {
 }
 
 #[test]
-fn a_warm_target_keeps_its_prompts_until_both_margins_are_passed() {
+fn a_warm_target_keeps_its_prompts_until_the_queue_there_costs_more() {
+    // 128 tokens at four bytes each, of which each counts four times.
+    let warm = text("a", 8);
+    for (pending, expected) in [(511, (0, "affinity")), (513, (1, "spill"))] {
+        let pending = [pending, 0];
+        let fleet = Fleet {
+            pending: Some(&pending),
+            ..fleet(&[0, 0])
+        };
+        let targets = infos(0..2);
+        let mut rng = Rng::with_seed(1);
+        let mut counts = BTreeMap::new();
+        for _ in 0..DECISIONS {
+            let mut balancer = balancer(CACHE_AWARE, &targets, &[(0, &warm)]);
+            let prompt = prompt(&warm);
+            let decision = decide(&mut balancer, &fleet, &asking(&prompt), &mut rng).unwrap();
+            let what = (decision.target.0, decision.reason.as_str());
+            *counts.entry(what).or_insert(0) += 1;
+        }
+        // But for a copy now and then.
+        let most = counts.iter().max_by_key(|(_, count)| **count).unwrap();
+        assert_eq!((*most.0, *most.1 > DECISIONS * 9 / 10), (expected, true));
+    }
+}
+
+#[test]
+fn a_prompt_that_is_waited_for_is_copied_in_time() {
+    // 128 tokens are copied after 128 times as many of waiting: 256 of them at a time, 64 times.
+    let warm = text("a", 8);
+    let pending = [256, 0];
+    let fleet = Fleet {
+        pending: Some(&pending),
+        ..fleet(&[0, 0])
+    };
+    let targets = infos(0..2);
+    let balancer = || balancer(CACHE_AWARE, &targets, &[(0, &warm)]);
+    let prompt = prompt(&warm);
+    let mut rng = Rng::with_seed(1);
+    let copies = (0..6_400)
+        .filter(|_| {
+            let decision = decide(&mut balancer(), &fleet, &asking(&prompt), &mut rng).unwrap();
+            decision.target.0 == 1
+        })
+        .count();
+    assert!((70..130).contains(&copies), "{copies}");
+}
+
+#[test]
+fn what_all_have_is_copied_nowhere() {
+    let warm = text("a", 8);
+    let pending = [10, 0];
+    let fleet = Fleet {
+        pending: Some(&pending),
+        ..fleet(&[0, 0])
+    };
+    let given = [(0, &*warm), (1, &*warm)];
+    assert_eq!(decision(&given, &fleet, &warm), (1, "affinity"));
+}
+
+#[test]
+fn a_target_with_far_more_requests_than_another_is_spared_whatever_it_has() {
     let warm = text("a", 8);
     let given = [(0, &*warm)];
     for (load, expected) in [
@@ -62,34 +132,32 @@ fn a_warm_target_keeps_its_prompts_until_both_margins_are_passed() {
 }
 
 #[test]
-fn among_targets_within_a_block_of_the_best_the_least_loaded_is_picked() {
-    let long = text("a", 8);
-    let (near, far) = (
-        &long[..long.len() - BLOCK_BYTES],
-        &long[..long.len() - BLOCK_BYTES - 1],
-    );
-    let given = |second| [(0, &*long), (1, second)];
-    assert_eq!(
-        decision(&given(near), &fleet(&[1, 0]), &long),
-        (1, "affinity")
-    );
-    assert_eq!(
-        decision(&given(far), &fleet(&[1, 0]), &long),
-        (0, "affinity")
-    );
+fn a_decision_tells_how_much_the_target_has_to_compute() {
+    let shared = text("a", 8);
+    let mut rng = Rng::with_seed(1);
+    for (text, missing) in [
+        (shared.clone(), 0),
+        (format!("{shared}{}", text("b", 4)), 4 * BLOCK_BYTES / 4),
+        (text("b", 8), 8 * BLOCK_BYTES / 4),
+    ] {
+        let mut balancer = balancer(CACHE_AWARE, &infos(0..2), &[(0, &shared)]);
+        let prompt = prompt(&text);
+        let decision = decide(&mut balancer, &fleet(&[0, 0]), &asking(&prompt), &mut rng);
+        assert_eq!(decision.unwrap().missing as usize, missing);
+    }
+    // A prompt of which only the beginning is compared.
+    let mut balancer = balancer(CACHE_AWARE, &infos(0..2), &[(0, &shared)]);
+    let half = text("b", 8);
+    let long = Prompt {
+        len: 40_000,
+        ..prompt(&format!("{shared}{half}"))
+    };
+    let decision = decide(&mut balancer, &fleet(&[0, 0]), &asking(&long), &mut rng);
+    assert_eq!(decision.unwrap().missing, 5_000);
 }
 
 #[test]
-fn a_target_within_a_block_of_the_best_needs_enough_of_the_prompt_too() {
-    let given = [(0, "a short prompt")];
-    assert_eq!(
-        decision(&given, &fleet(&[1, 0]), "a short prompt"),
-        (0, "affinity")
-    );
-}
-
-#[test]
-fn equal_loads_go_to_the_least_warmed_target() {
+fn equal_costs_go_to_the_least_warmed_target() {
     let given = [
         (0, &*text("a", 8)),
         (1, &*text("b", 2)),
@@ -107,6 +175,7 @@ fn without_a_known_load_affinity_stands_and_a_miss_goes_to_the_least_warmed() {
     let given = [(0, &*warm), (1, &*cold)];
     let unknown = Fleet {
         load: None,
+        pending: None,
         scores: None,
         ..fleet(&[0, 0])
     };
@@ -122,6 +191,7 @@ fn a_request_without_a_prompt_goes_to_the_least_loaded_target_and_teaches_nothin
     let decision = decide(&mut balancer, &fleet(&[0, 1]), &NO_PROMPT, &mut rng).unwrap();
     assert_eq!((decision.target.0, decision.reason), (0, Reason::NoPrompt));
     assert_eq!((decision.prompt, decision.news.prompt), (None, false));
+    assert_eq!(decision.missing, 0);
     assert_eq!(memory.borrow().tree.usage().prompts, 1);
 }
 
@@ -137,12 +207,13 @@ proptest! {
     #[test]
     fn cache_aware_follows_its_rule(
         load in prop::collection::vec(0_u32..12, 1..70),
+        queue in prop::collection::vec(0_u32..400, 70),
         blocks in prop::collection::vec(0_usize..12, 70),
         ineligible in prop::collection::vec(0_u16..70, 0..40),
         seed in any::<u64>(),
     ) {
         let whole = text("a", 10);
-        let mut fleet = fleet(&load);
+        let mut fleet = Fleet { pending: Some(&queue), ..fleet(&load) };
         for target in ineligible {
             fleet = without(fleet, target);
         }
@@ -150,8 +221,8 @@ proptest! {
         let candidates: Vec<usize> = (0..load.len())
             .filter(|&t| fleet.eligible.is_empty() || fleet.eligible.contains(id(t)))
             .collect();
-        // Multiples of 55, so that none is exactly a block from another.
-        let has = |t: usize| (blocks[t] * 55).min(whole.len());
+        // Multiples of 40, so that all are whole tokens.
+        let has = |t: usize| (blocks[t] * 40).min(whole.len());
         let given: Vec<(u16, &str)> =
             (0..load.len()).map(|t| (id(t).0, &whole[..has(t)])).collect();
         let mut balancer = balancer(CACHE_AWARE, &infos(fleet.targets.iter().map(|t| t.0)), &given);
@@ -161,20 +232,30 @@ proptest! {
             .unwrap();
 
         let chosen = decision.target.index();
+        let counts = |t: usize| if has(t) * 2 >= whole.len() { has(t) / 4 } else { 0 };
+        let cost = |t: usize| {
+            u64::from(queue[t]) + 4 * (whole.len() / 4 - counts(t)) as u64 + 16 * u64::from(load[t])
+        };
         let least = candidates.iter().map(|&t| load[t]).min().unwrap();
-        let best = candidates.iter().map(|&t| has(t)).max().unwrap();
+        let cheapest = candidates.iter().map(|&t| cost(t)).min().unwrap();
+        let idlest = candidates.iter().map(|&t| queue[t]).min().unwrap();
+        let best = candidates.iter().map(|&t| counts(t)).max().unwrap();
         prop_assert!(candidates.contains(&chosen));
         prop_assert_eq!(decision.matched, has(chosen));
-        let is_warm = |&&t: &&usize| has(t) + 64 >= best && has(t) * 2 >= whole.len();
-        let warm_load = candidates.iter().filter(is_warm).map(|&t| load[t]).min().unwrap_or(0);
-        let overloaded = warm_load.saturating_sub(least) > 2 && f64::from(warm_load) > 1.5 * f64::from(least);
-        if best * 2 < whole.len() {
-            prop_assert_eq!((decision.reason, load[chosen]), (Reason::Miss, least));
-        } else if overloaded {
-            prop_assert_eq!((decision.reason, load[chosen]), (Reason::Spill, least));
-        } else {
-            prop_assert_eq!((decision.reason, load[chosen]), (Reason::Affinity, warm_load));
-            prop_assert!(is_warm(&&chosen));
-        }
+        let too_many = |t: usize| load[t] - least > 2 && f64::from(load[t]) > 1.5 * f64::from(least);
+        // The cheapest, or one that waits least and gets a copy; the least loaded where that one is
+        // too busy.
+        let is_copy = |t: usize| queue[t] == idlest && counts(t) < best;
+        let may_spill = candidates.iter().any(|&t| (cost(t) == cheapest || is_copy(t)) && too_many(t));
+        prop_assert!(
+            ((cost(chosen) == cheapest || is_copy(chosen)) && !too_many(chosen))
+                || (load[chosen] == least && may_spill)
+        );
+        let reason = match counts(chosen) {
+            _ if best == 0 => Reason::Miss,
+            counts if counts < best => Reason::Spill,
+            _ => Reason::Affinity,
+        };
+        prop_assert_eq!(decision.reason, reason);
     }
 }

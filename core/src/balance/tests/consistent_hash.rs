@@ -1,5 +1,6 @@
 use super::*;
 use crate::balance::Reason;
+use crate::target::MAX_TARGETS;
 use proptest::prelude::{ProptestConfig, any, prop, prop_assert, prop_assert_eq, proptest};
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -18,6 +19,7 @@ fn targets(ids: &[u16], eligible: TargetSet, requests: &[Request<'_>]) -> Vec<u1
         targets: ids.iter().copied().map(TargetId).collect(),
         eligible,
         load: None,
+        pending: None,
         scores: None,
     };
     let mut rng = Rng::with_seed(1);
@@ -32,8 +34,8 @@ fn targets(ids: &[u16], eligible: TargetSet, requests: &[Request<'_>]) -> Vec<u1
 #[test]
 fn sessions_spread_over_all_targets() {
     let sessions: Vec<Request<'_>> = (0..1_000).map(of_session).collect();
-    let ids = [3, 8, 100, 255];
-    let went = targets(&ids, TargetSet::first(256), &sessions);
+    let ids = [3, 8, 100, 511];
+    let went = targets(&ids, TargetSet::first(MAX_TARGETS), &sessions);
     for id in ids {
         let count = went.iter().filter(|&&target| target == id).count();
         assert!((180..320).contains(&count), "{id}: {count}");
@@ -83,7 +85,7 @@ proptest! {
     /// Only keys of the target that goes (or cannot be used) move; the others stay.
     #[test]
     fn only_the_keys_move_that_must(
-        mut ids in prop::collection::btree_set(0_u16..256, 2..20),
+        mut ids in prop::collection::btree_set(0_u16..512, 2..20),
         gone in any::<prop::sample::Index>(),
         first in any::<u64>(),
     ) {
@@ -92,7 +94,7 @@ proptest! {
         let gone = *gone.get(&all);
         ids.remove(&gone);
         let rest: Vec<u16> = ids.into_iter().collect();
-        let everywhere = TargetSet::first(256);
+        let everywhere = TargetSet::first(MAX_TARGETS);
         let mut eligible = everywhere;
         eligible.remove(TargetId(gone));
 

@@ -260,8 +260,7 @@ fn only_what_is_asked_for_is_learnt() {
         decide(&mut balancer, &fleet(&[0, 0]), &request, &mut rng).unwrap();
         let asks = balancer.asks();
         let memory = memory.borrow();
-        // The blocks of a prompt are known from elsewhere.
-        let reads_prefix = asks.prompt == Need::Always && asks.scores.is_none();
+        let reads_prefix = asks.prompt == Need::Always;
         assert_eq!(
             memory.tree.usage().prompts,
             usize::from(reads_prefix),
@@ -288,18 +287,19 @@ proptest! {
 
     #[test]
     fn every_strategy_keeps_to_the_candidates(
-        ids in prop::collection::btree_set(0_u16..256, 1..40),
-        eligible in prop::collection::btree_set(0_u16..256, 0..200),
-        refused in prop::collection::btree_set(0_u16..256, 0..200),
+        ids in prop::collection::btree_set(0_u16..512, 1..40),
+        eligible in prop::collection::btree_set(0_u16..512, 0..200),
+        refused in prop::collection::btree_set(0_u16..512, 0..200),
         load in prop::collection::vec(0_u32..5, 0..300),
         known in any::<bool>(),
+        pending in prop::option::of(prop::collection::vec(any::<u32>(), 0..300)),
         session in prop::option::of(0_u64..3),
         with_prompt in any::<bool>(),
         count in 0_usize..10,
         seed in any::<u64>(),
     ) {
         let set = |ids: &BTreeSet<u16>| ids.iter().copied().map(TargetId).collect::<TargetSet>();
-        let fleet = Fleet { targets: set(&ids), eligible: set(&eligible), load: known.then_some(&*load), scores: None };
+        let fleet = Fleet { targets: set(&ids), eligible: set(&eligible), load: known.then_some(&*load), pending: pending.as_deref(), scores: None };
         let prompt = prompt("some prompt");
         let request = Request { prompt: with_prompt.then_some(&prompt), session, now: NOW };
         let candidates = fleet.candidates();

@@ -4,12 +4,12 @@ mod cache_aware;
 mod complaints;
 mod consistent_hash;
 mod decisions;
+mod few;
 mod pipeline;
 mod scored;
 mod split;
 mod turns;
 
-use super::cache_aware::BLOCK_BYTES;
 use super::{
     Balancer, Decision, Exact, Fleet, Guard, Margins, Pipeline, Request, Strategy, TargetInfo,
 };
@@ -29,16 +29,18 @@ const LIMITS: Limits = Limits {
     max_memory: 1 << 30,
 };
 const NOW: Millis = Millis(1_000_000);
+/// Bytes of text in one KV block: 16 tokens of four bytes.
+const BLOCK_BYTES: usize = 64;
 const DECISIONS: u32 = 300;
-const CACHE_AWARE: Strategy = Strategy::CacheAware {
-    margins: Margins {
-        threshold: 0.5,
-        guard: Guard {
-            balance_abs: 2,
-            balance_rel: 1.5,
-        },
+const MARGINS: Margins = Margins {
+    threshold: 0.5,
+    miss_weight: 4.0,
+    guard: Guard {
+        balance_abs: 2,
+        balance_rel: 1.5,
     },
 };
+const CACHE_AWARE: Strategy = Strategy::CacheAware { margins: MARGINS };
 
 fn strategies() -> [Strategy; 10] {
     [
@@ -132,6 +134,7 @@ fn fleet(load: &[u32]) -> Fleet<'_> {
         targets,
         eligible: targets,
         load: Some(load),
+        pending: None,
         scores: None,
     }
 }

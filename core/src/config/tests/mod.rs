@@ -63,6 +63,7 @@ fn what_is_not_given_has_its_default() {
     let config = parse(&smallest()).unwrap();
     assert_eq!(config.max_request_bytes, 1_048_576);
     assert!(!config.debug_headers);
+    assert!(config.log_fields);
     assert_eq!(config.session_header, "x-session-id");
     assert_eq!(config.key_header, "authorization");
     assert_eq!(
@@ -97,8 +98,9 @@ fn what_is_not_given_has_its_default() {
         Strategy::CacheAware {
             margins: Margins {
                 threshold: 0.5,
+                miss_weight: 12.0,
                 guard: Guard {
-                    balance_abs: 2,
+                    balance_abs: 8,
                     balance_rel: 1.5
                 },
             },
@@ -113,6 +115,7 @@ fn what_is_given_is_read() {
         // Envoy hands numbers over as floating point.
         "max_request_bytes": 2048.0,
         "debug_headers": true,
+        "log_fields": false,
         "session_header": "X-Conversation",
         "key_header": "api-key",
         "providers": [
@@ -126,7 +129,7 @@ fn what_is_given_is_read() {
                 "strategy": "cache_aware",
                 "targets": ["b.1_x-y", "a"],
                 // Its YAML reader makes texts of fractions.
-                "cache_aware": {"threshold": "0.25", "balance_abs": 4, "balance_rel": 2, "max_nodes": 5000},
+                "cache_aware": {"threshold": "0.25", "miss_weight": 3, "balance_abs": 4, "balance_rel": 2, "max_nodes": 5000},
             },
             {"name": "rest", "strategy": "round_robin", "targets": ["a"], "match": null},
             {"name": "more", "strategy": "least_load", "targets": ["a"]},
@@ -135,6 +138,7 @@ fn what_is_given_is_read() {
     .unwrap();
     assert_eq!(config.max_request_bytes, 2048);
     assert!(config.debug_headers);
+    assert!(!config.log_fields);
     assert_eq!(config.session_header, "x-conversation");
     assert_eq!(config.key_header, "api-key");
     assert_eq!(
@@ -149,6 +153,7 @@ fn what_is_given_is_read() {
         Strategy::CacheAware {
             margins: Margins {
                 threshold: 0.25,
+                miss_weight: 3.0,
                 guard: Guard {
                     balance_abs: 4,
                     balance_rel: 2.0
@@ -243,7 +248,7 @@ fn each_mistake_is_told_with_its_path() {
         (
             "/routes/0/cache_aware",
             json!({"treshold": 0.5}),
-            "routes[0].cache_aware.treshold: unknown key; known here: threshold, balance_abs, balance_rel, max_nodes",
+            "routes[0].cache_aware.treshold: unknown key; known here: threshold, miss_weight, balance_abs, balance_rel, max_nodes",
         ),
         (
             "/routes/0/cache_aware",
@@ -301,9 +306,14 @@ fn each_mistake_is_told_with_its_path() {
             "debug_headers: \"yes\"; write true or false",
         ),
         (
+            "/log_fields",
+            json!(0),
+            "log_fields: 0; write true or false",
+        ),
+        (
             "/cach",
             json!({}),
-            "cach: unknown key; known here: sidecar, providers, cache, policy, routes, max_request_bytes, debug_headers, session_header, key_header",
+            "cach: unknown key; known here: sidecar, providers, cache, policy, routes, max_request_bytes, debug_headers, log_fields, session_header, key_header",
         ),
     ];
     each_makes_its_problem(cases);

@@ -150,10 +150,10 @@ fn each_mistake_of_a_variant_is_told_with_its_path() {
 
 #[test]
 fn more_targets_than_a_set_holds_are_refused() {
-    let providers: Vec<Value> = (0..257)
+    let providers: Vec<Value> = (0..513)
         .map(|n| json!({"name": format!("p{n}"), "cluster": format!("c{n}")}))
         .collect();
-    let names: Vec<Value> = (0..257).map(|n| json!(format!("p{n}"))).collect();
+    let names: Vec<Value> = (0..513).map(|n| json!(format!("p{n}"))).collect();
     let (own, canary) = names.split_at(200);
     for route in [
         json!({"name": "r", "targets": names}),
@@ -162,10 +162,10 @@ fn more_targets_than_a_set_holds_are_refused() {
         let problems = parse(&json!({"providers": providers, "routes": [route]}));
         assert_eq!(
             problems.unwrap_err(),
-            ["routes[0].targets: 257 of them in all; a route has 256 at most"]
+            ["routes[0].targets: 513 of them in all; a route has 512 at most"]
         );
     }
     // A target of two groups counts once.
-    let route = json!({"name": "r", "targets": names[..256], "variants": [{"name": "v", "weight": 5, "targets": names[..256]}]});
+    let route = json!({"name": "r", "targets": names[..512], "variants": [{"name": "v", "weight": 5, "targets": names[..512]}]});
     assert!(parse(&json!({"providers": providers, "routes": [route]})).is_ok());
 }

@@ -82,7 +82,8 @@ fn what_is_not_given_has_its_default() {
         tokenize_ms: None,
         rank_header: false,
     };
-    assert_eq!((route.precise, route.max_nodes), (Some(precise), None));
+    let nodes = Some(1_000_000);
+    assert_eq!((route.precise, route.max_nodes), (Some(precise), nodes));
     let config = parse(&document("lmcache_aware")).unwrap();
     let guard = Guard::default();
     assert_eq!(config.routes[0].strategy, Strategy::LmcacheAware { guard });
@@ -102,7 +103,7 @@ fn what_is_given_is_read() {
     given["providers"][0]["lmcache"] =
         json!({"endpoint": "https://l/", "refresh_secs": 1, "stale_secs": 1});
     given["routes"][0]["precise_cache_aware"] = json!({
-        "threshold": "0.25", "balance_abs": 4, "balance_rel": 2, "tokenize": true, "tokenize_timeout_ms": 50,
+        "threshold": "0.25", "miss_weight": 5, "balance_abs": 4, "balance_rel": 2, "tokenize": true, "tokenize_timeout_ms": 50,
         "rank_header": true, "weights": {"cpu": "0.7", "other": 0},
     });
     let config = parse(&given).unwrap();
@@ -132,6 +133,7 @@ fn what_is_given_is_read() {
         Strategy::PreciseCacheAware(Exact {
             margins: Margins {
                 threshold: 0.25,
+                miss_weight: 5.0,
                 guard: Guard {
                     balance_abs: 4,
                     balance_rel: 2.0,

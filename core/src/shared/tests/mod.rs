@@ -80,7 +80,7 @@ impl Vm {
         Self {
             worker: Worker::new(&host, id),
             counts: ["a", "b", "c"]
-                .map(|target| InFlight::new(&host, target))
+                .map(|target| InFlight::requests(&host, target))
                 .into(),
             under_way: Vec::new(),
             known: BTreeSet::new(),
@@ -142,12 +142,12 @@ impl Vm {
         match step {
             Step::Beat => self.beat(),
             Step::Begin(target) => {
-                self.counts[target].begin(&self.host);
+                self.counts[target].begin(&self.host, 1);
                 self.under_way.push(target);
             }
             Step::End => {
                 if let Some(target) = self.under_way.pop() {
-                    self.counts[target].end(&self.host);
+                    self.counts[target].end(&self.host, 1);
                 }
             }
             Step::Publish(len) => self.publish(len),

@@ -60,6 +60,6 @@ fn a_beat_is_due_whichever_way_the_clock_was_set() {
 fn an_end_without_a_beginning_is_not_counted() {
     let world = World::new(0, false);
     let vm = Vm::new(&world, 1);
-    vm.counts[0].end(&vm.host);
+    vm.counts[0].end(&vm.host, 1);
     assert_eq!(vm.counts[0].total(&vm.host), 0);
 }
