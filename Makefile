@@ -6,6 +6,7 @@
 #   make test-matrix  those that run Envoy, on every release that the filter is for
 #   make lint         formatting and lints
 #   make bench        what is measured against whom
+#   make bench-peers  the whole filter against the routers that it stands in for: an hour
 #   make docs         the reference of the configuration, from its schema
 #   make image        the images of filter and sidecar, as OCI layouts in target/image
 #   make release      all that a release has, in target/release-VERSION; see docs/releasing.md
@@ -63,6 +64,23 @@ export ROLTER_WASM := $(CURDIR)/$(MODULE)
 TRAP_MODULE := target/trap/wasm32-wasip1/release/rolter_filter.wasm
 export ROLTER_TRAP_WASM := $(CURDIR)/$(TRAP_MODULE)
 
+# The routers that this filter is measured against, the least that such a filter costs, and the sidecar
+# as it ships, for which a static one makes no difference.
+SGLANG_ROUTER_VERSION := 0.3.2
+SGLANG_ROUTER := $(TOOLS)/sglang-router-$(SGLANG_ROUTER_VERSION)
+VLLM_ROUTER_VERSION := 0.1.17
+VLLM_ROUTER := $(TOOLS)/vllm-router-$(VLLM_ROUTER_VERSION)
+export ROLTER_SGLANG_ROUTER := $(SGLANG_ROUTER)
+export ROLTER_VLLM_ROUTER := $(VLLM_ROUTER)
+export ROLTER_FLOOR_WASM := $(CURDIR)/target/wasm32-wasip1/release/rolter_floor.wasm
+# Results; what is measured, of which PARTS="overhead" is one; how often; whether only a little; and a
+# trace in Mooncake's format to be played as well, if any.
+PEERS_OUT := target/peers
+PARTS := overhead routing scale
+QUICK :=
+ROUNDS := $(if $(QUICK),1,3)
+TRACE :=
+
 # What ships: the sidecar as a static binary, for this kind of machine (amd64 or arm64).
 VERSION := $(shell sed -n '/^\[workspace.package\]/,/^$$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 ARCH := amd64
@@ -89,11 +107,11 @@ REVISION = $(shell test -z "$$(git status --porcelain 2>&1)" && git rev-parse HE
 CREATED = $(or $(and $(REVISION),$(shell git log -1 --format=%ct)),0)
 
 # One choice of packages, so that nothing is compiled twice.
-TESTED := --workspace --exclude rolter-filter --exclude rolter-bench
+TESTED := --workspace --exclude rolter-filter --exclude rolter-floor --exclude rolter-bench
 
 say = @printf '\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: demo up down test test-native test-wasm test-matrix test-release lint bench docs build module trap-module \
+.PHONY: demo up down test test-native test-wasm test-matrix test-release lint bench bench-peers docs build module trap-module \
   sidecar static-sidecar image release clean
 .DEFAULT_GOAL := build
 
@@ -136,8 +154,9 @@ test-matrix: module trap-module $(NEED_REDIS) $(MANIFEST_TOOLS) $(foreach versio
 lint: $(RUST)
 	$(call say,Checking format and lints)
 	cargo fmt --all --check
-	cargo clippy --workspace --exclude rolter-filter --all-targets -- -D warnings
+	cargo clippy --workspace --exclude rolter-filter --exclude rolter-floor --all-targets -- -D warnings
 	cargo clippy -p rolter-filter --target wasm32-wasip1 --features trap -- -D warnings
+	cargo clippy -p rolter-floor --target wasm32-wasip1 -- -D warnings
 
 bench: $(RUST)
 	$(call say,Benchmarking: about four minutes)
@@ -145,6 +164,26 @@ bench: $(RUST)
 	$(call say,The policy once more, as WebAssembly in Node)
 	CARGO_TARGET_WASM32_WASIP1_RUNNER="node --no-warnings $(CURDIR)/bench/wasi.mjs" \
 	  cargo bench -p rolter-bench --bench policy --target wasm32-wasip1
+
+# The machine should have nothing else to do, and two cores at least. PARTS measures some of it alone,
+# and leaves what was measured before of the rest; QUICK=1 a little of each.
+bench-peers: export ROLTER_SIDECAR := $(CURDIR)/target/release/rolter-sidecar
+bench-peers: export ROLTER_COMMAND := make bench-peers PARTS="$(PARTS)" ROUNDS=$(ROUNDS)$(if \
+  $(QUICK), QUICK=1)$(if $(TRACE), TRACE=$(notdir $(TRACE)))
+bench-peers: module $(NEED_ENVOY) $(TOOLS)/sglang-router $(TOOLS)/vllm-router
+	$(call say,Building what is measured and what measures: some minutes the first time)
+	cargo build --quiet --release -p rolter-floor --target wasm32-wasip1
+	cargo build --quiet --release -p rolter-sidecar -p rolter-peers
+	@for part in $(PARTS); do \
+	  printf '\033[1m==> Measuring %s\033[0m\n' $$part; \
+	  case $$part in \
+	    overhead) options="--rounds $(ROUNDS) $(if $(QUICK),--quick)" ;; \
+	    routing) options="--rounds $(ROUNDS) $(if $(QUICK),--secs 5) $(if $(TRACE),--trace $(TRACE))" ;; \
+	    *) options="$(if $(QUICK),--seconds 5)" ;; \
+	  esac; \
+	  target/release/peers $$part --out $(PEERS_OUT) $$options || exit 1; \
+	done
+	target/release/peers report --out $(PEERS_OUT)
 
 docs:
 	python3 docs/reference.py
@@ -248,6 +287,26 @@ $(ROLTER_PYZMQ):
 	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --upgrade \
 	  --target $@ pyzmq==$(PYZMQ_VERSION)
 	@touch $@
+
+# With all that they depend on, in a folder each.
+install_router = python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --upgrade \
+  --only-binary=:all: --target $(2) $(1)
+
+$(TOOLS)/sglang-router: $(SGLANG_ROUTER)
+	@ln -sfn $< $@
+
+$(SGLANG_ROUTER):
+	$(call say,Installing sglang-router $(SGLANG_ROUTER_VERSION))
+	$(call install_router,sglang-router==$(SGLANG_ROUTER_VERSION),$@.new)
+	@rm -rf $@ && mv $@.new $@ && touch $@
+
+$(TOOLS)/vllm-router: $(VLLM_ROUTER)
+	@ln -sfn $< $@
+
+$(VLLM_ROUTER):
+	$(call say,Installing vllm-router $(VLLM_ROUTER_VERSION))
+	$(call install_router,vllm-router==$(VLLM_ROUTER_VERSION),$@.new)
+	@rm -rf $@ && mv $@.new $@ && touch $@
 
 $(HELM):
 	$(call say,Installing Helm for the tests: 17 MB)
