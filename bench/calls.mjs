@@ -1,5 +1,6 @@
-// The calls that the filter makes of its host, counted over one request, and the time that it takes
-// apart from them: the module as it ships, in Node, under a host that does next to nothing.
+// The calls that the filter makes of its host for a request, where requests are few and where they are
+// many, and the time that it takes: the module as it ships, in Node, under a host that does next to
+// nothing.
 //
 //   node bench/calls.mjs MODULE CONFIGURATION.json [BODY_BYTES] [REQUESTS]
 import { readFileSync } from "node:fs";
@@ -197,18 +198,31 @@ function request(index) {
   wasm.proxy_on_delete(context);
 }
 
-for (let index = 0; index < 300; index += 1) request(index);
-calls = {};
-request(7);
-const told = calls;
-let sum = 0;
-for (const [call, count] of Object.entries(told)) {
-  console.log(`${String(count).padStart(4)}  ${call}`);
-  sum += count;
+// Calls for a request, on average over so many.
+function count(amount) {
+  calls = {};
+  for (let index = 0; index < amount; index += 1) request(index);
+  let sum = 0;
+  for (const [call, times] of Object.entries(calls).sort(([, a], [, b]) => b - a)) {
+    console.log(`${(times / amount).toFixed(2).padStart(6)}  ${call}`);
+    sum += times / amount;
+  }
+  console.log(`${sum.toFixed(2).padStart(6)}  calls`);
+  calls = undefined;
 }
-console.log(`${String(sum).padStart(4)}  calls`);
 
-calls = undefined;
+// The filter judges with a tick whether there were many since the last one.
+const SECOND = 1_000_000_000n;
+for (let index = 0; index < 300; index += 1) request(index);
+clock += SECOND;
+wasm.proxy_on_tick(1);
+console.log("few requests:");
+count(1);
+for (let index = 0; index < 10_000; index += 1) request(index);
+wasm.proxy_on_tick(1);
+console.log("many requests:");
+count(1_000);
+
 const total = Number(requests);
 for (let index = 0; index < total / 4; index += 1) request(index);
 const start = process.hrtime.bigint();

@@ -54,8 +54,16 @@ impl RequestHeaders {
 
     /// Removes what only this filter may set, all copies. They are not to be asked for afterwards.
     pub(crate) fn remove(&self, names: &[&str]) {
-        for name in names {
-            if !self.is_whole || self.get(name).is_some() {
+        if !self.is_whole {
+            for name in names {
+                remove_request_header(name);
+            }
+            return;
+        }
+        for (known, _) in self.pairs() {
+            let mut names = names.iter();
+            // Of a name that comes twice the second call finds nothing left.
+            if let Some(name) = names.find(|name| name.as_bytes() == known) {
                 remove_request_header(name);
             }
         }

@@ -264,6 +264,10 @@ impl Host for Envoy {
         Gauge::define(name, labels)
     }
 
+    fn tally(&self, name: &str, labels: &[(&str, &str)]) -> Gauge {
+        Gauge::tally(name, labels)
+    }
+
     fn read(&self, gauge: Gauge) -> u64 {
         gauge.read()
     }

@@ -267,7 +267,9 @@ impl Plugin {
             }
         };
         let routed = Routed::new(&self.vm, route, sent, &request, start);
-        self.deciding.record(host::now().since(start));
+        if self.vm.is_timed() {
+            self.deciding.record(host::now().since(start));
+        }
         let cached = route.cache.as_ref().zip(answers.cache.take());
         let cached = cached.map(|(cache, no_hit)| {
             let sidecar = self.sidecar.as_ref();

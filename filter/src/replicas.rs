@@ -94,14 +94,22 @@ impl Replica {
     }
 
     /// Takes in what became of a request that still counts as in flight here.
-    pub(crate) fn learn(&self, outcome: Outcome, now: Millis, changes: &Changes<Envoy>) {
+    pub(crate) fn learn(
+        &self,
+        outcome: Outcome,
+        now: impl FnOnce() -> Millis,
+        changes: &Changes<Envoy>,
+    ) {
         let name = outcome.as_str();
         self.outcomes.add_one(name, || {
             let labels = [("target", &*self.name), ("outcome", name)];
             Counter::define("rolter_outcomes", &labels)
         });
-        let others = outcome.is_failure() && self.in_flight.total(&Envoy) > 1;
-        self.health.learn(&Envoy, outcome, others, now, changes);
+        // The usual answer comes from a target that nothing is held against.
+        if outcome != Outcome::Answered || self.health.is_blamed() {
+            let others = outcome.is_failure() && self.in_flight.total(&Envoy) > 1;
+            (self.health).learn(&Envoy, outcome, others, now(), changes);
+        }
     }
 }
 

@@ -5,21 +5,23 @@ use crate::host::{self, Envoy, Micros};
 use crate::route::{Route, Sent};
 use crate::vm::Vm;
 use rolter_core::affinity::PromptRef;
-use rolter_core::balance::{Followers, Reason, Request};
+use rolter_core::balance::{Followers, MAX_FOLLOWERS, Reason, Request};
 use rolter_core::config::Reach;
 use rolter_core::health::{Outcome, Response, retry_after};
 use rolter_core::memory::Lesson;
 use rolter_core::prompt::Prompt;
 use rolter_core::target::TargetId;
 use rolter_core::time::Millis;
+use std::cell::LazyCell;
+use std::ops::Deref;
 use std::rc::Rc;
 
 /// Names the cluster of the target.
 pub(crate) const CLUSTER: &str = "x-rolter-cluster";
 /// Names the endpoints of the targets in a pool, best first.
 pub(crate) const ENDPOINTS: &str = "x-gateway-destination-endpoint";
-/// Envoy's own header for the retries of one request, in place of the route's number; no engine
-/// sees it.
+/// Envoy's own header for the retries of one request, in place of the route's number, which is to be
+/// [`MAX_FOLLOWERS`]; no engine sees it.
 const MAX_RETRIES: &str = "x-envoy-max-retries";
 /// vLLM's header for the data-parallel rank that is to serve a request.
 const RANK: &str = "x-data-parallel-rank";
@@ -146,10 +148,12 @@ impl Routed {
                     }
                 }
                 host::set_request_header(ENDPOINTS, &ranked);
-                // As many as there are to go to: one more would hide the last answer behind
-                // Envoy's own.
-                let retries = followers.len().to_string();
-                host::set_request_header(MAX_RETRIES, &retries);
+                // No more than there are to go to: one more would hide the last answer behind
+                // Envoy's own. The usual number is the route's, which spares a call of the host.
+                if followers.len() < MAX_FOLLOWERS {
+                    let retries = followers.len().to_string();
+                    host::set_request_header(MAX_RETRIES, &retries);
+                }
             }
         }
     }
@@ -166,10 +170,18 @@ impl Routed {
         is_request_complete: bool,
         end_of_stream: bool,
     ) {
-        let now = host::now().millis();
-        self.vm.wake(now);
+        let vm = Rc::clone(&self.vm);
+        let now = LazyCell::new(|| {
+            let now = host::now().millis();
+            vm.wake(now);
+            now
+        });
+        // Where decisions are many, the last one has looked how targets are a moment ago.
+        if !vm.is_busy() {
+            LazyCell::force(&now);
+        }
         if self.route.reach == Reach::Pool {
-            self.find_server(now);
+            self.find_server(&now);
         }
         // Most responses are the target's own, and only others are worth the question.
         let is_targets_own = status < 400 || host::is_upstreams_own();
@@ -185,7 +197,7 @@ impl Routed {
             } else {
                 host::response_flags()
             },
-            pause: pause.and_then(|value| retry_after(&value, now)),
+            pause: pause.and_then(|value| retry_after(&value, *now)),
         });
         if status != 200 {
             self.awaits_first_token = None;
@@ -194,7 +206,7 @@ impl Routed {
         }
         self.is_settled = end_of_stream || !matches!(outcome, Some(Outcome::Answered));
         if let Some(outcome) = outcome {
-            self.learn(self.target, outcome, now);
+            self.learn(self.target, outcome, || *now);
         }
     }
 
@@ -226,7 +238,7 @@ impl Routed {
         if !self.is_settled
             && let Some(outcome) = Outcome::of_broken_off(host::response_flags())
         {
-            self.learn(self.target, outcome, host::now().millis());
+            self.learn(self.target, outcome, || host::now().millis());
         }
         self.log();
     }
@@ -249,7 +261,7 @@ impl Routed {
     }
 
     /// Finds out who has served the request after all.
-    fn find_server(&mut self, now: Millis) {
+    fn find_server(&mut self, now: &impl Deref<Target = Millis>) {
         let Some(address) = host::upstream_address() else {
             return;
         };
@@ -261,7 +273,7 @@ impl Routed {
         let server = targets.find(|(_, target)| is_at(target));
         drop(targets);
         match server.map(|(id, _)| id) {
-            Some(server) if server != self.picked => self.move_to(server, now),
+            Some(server) if server != self.picked => self.move_to(server, **now),
             _ => {}
         }
     }
@@ -274,7 +286,7 @@ impl Routed {
         self.awaits_first_token = None;
         let passed = self.followers.passed_over(self.picked, server, self.tried);
         for target in passed.collect::<Vec<_>>() {
-            self.learn(target, Outcome::PassedOver, now);
+            self.learn(target, Outcome::PassedOver, || now);
         }
         if let (Some(from), Some(to)) = (self.target(), self.group.target(server)) {
             from.replica.in_flight.end(&Envoy, 1);
@@ -288,7 +300,7 @@ impl Routed {
     }
 
     /// Takes in what became of the request at a target.
-    fn learn(&mut self, target: TargetId, outcome: Outcome, now: Millis) {
+    fn learn(&mut self, target: TargetId, outcome: Outcome, now: impl FnOnce() -> Millis) {
         if target == self.picked {
             self.is_probe = false;
         }

@@ -7,7 +7,7 @@
 use crate::feed::{Answer, Feed};
 use crate::host::{self, Envoy, Micros};
 use crate::memories::Memories;
-use crate::metrics::{Counter, Gauge};
+use crate::metrics::{self, Counter, Gauge};
 use crate::replicas::{Replica, Replicas};
 use crate::room::Taken;
 use crate::stores::Stores;
@@ -42,6 +42,13 @@ const READ_IN_BETWEEN: usize = 128 << 10;
 const ENGINES_AT_ONCE: usize = 1 << 20;
 const ENGINES_IN_BETWEEN: usize = 32 << 10;
 
+/// How long decisions are counted before it is judged whether they are many: more than one in each of
+/// these milliseconds.
+const LOOK_MILLIS: u64 = 100;
+
+/// Where decisions are many, one of so many is timed.
+const TIMED: u64 = 8;
+
 thread_local! {
     static VM: Rc<Vm> = Rc::new(Vm::new());
 }
@@ -64,6 +71,11 @@ pub(crate) struct Vm {
     serves: Cell<bool>,
     /// When something was read last, and for how long it is enough, in microseconds.
     read: Cell<(Micros, u64)>,
+    /// Decisions since a time, and whether there were many before. Where there are, others hear of each
+    /// no sooner than with the first one of a later millisecond: to tell each at once would be most of
+    /// what they cost Envoy. Where there are few, nobody would come so soon to tell.
+    decisions: Cell<(u64, Millis)>,
+    is_busy: Cell<bool>,
     /// The milliseconds in which it was last asked what others have told, and how targets are. More
     /// often makes no difference to anybody, and each is a call of the host.
     prepared: Cell<Millis>,
@@ -97,6 +109,8 @@ impl Vm {
             worker: RefCell::new(Worker::new(&Envoy, Rng::new().u64(..))),
             serves: Cell::new(false),
             read: Cell::default(),
+            decisions: Cell::default(),
+            is_busy: Cell::new(false),
             prepared: Cell::default(),
             woken: Cell::default(),
             replays: Cell::new(true),
@@ -123,6 +137,7 @@ impl Vm {
                 self.known_blocks.put(blocks as u64);
             }
         }
+        self.look(now);
         self.stores.tick();
         self.roster.borrow_mut().refresh(&Envoy);
         if self.serves.get() {
@@ -164,6 +179,8 @@ impl Vm {
     /// Brings what is known up to date, before a decision.
     pub(crate) fn prepare(&self, time: Micros) {
         let now = time.millis();
+        let (decisions, since) = self.decisions.get();
+        self.decisions.set((decisions + 1, since));
         if self.prepared.replace(now) == now {
             return;
         }
@@ -176,6 +193,19 @@ impl Vm {
         self.roster.borrow_mut().refresh(&Envoy);
         self.refresh_engines(ENGINES_IN_BETWEEN);
         self.wake(now);
+        self.flush();
+    }
+
+    /// Whether there are many decisions, so that each is to call the host as little as it can.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_busy.get()
+    }
+
+    /// Whether this decision is one of those that are timed: all, or where they are many some of them,
+    /// which tell as much.
+    pub(crate) fn is_timed(&self) -> bool {
+        let (decisions, _) = self.decisions.get();
+        !self.is_busy() || decisions.is_multiple_of(TIMED)
     }
 
     /// Makes sure of this VM's place and of the health of the targets, before anything is told or
@@ -209,7 +239,29 @@ impl Vm {
             lesson,
         }
         .write(&mut message);
-        self.worker.borrow_mut().publish(&Envoy, &message);
+        let mut worker = self.worker.borrow_mut();
+        worker.append(&Envoy, &message);
+        if !self.is_busy() {
+            worker.flush(&Envoy);
+        }
+    }
+
+    /// Has the others see all that waits to be told.
+    fn flush(&self) {
+        metrics::tell();
+        self.worker.borrow_mut().flush(&Envoy);
+    }
+
+    /// Looks whether decisions are many, and tells what has waited since the last one.
+    fn look(&self, now: Millis) {
+        self.flush();
+        let (decisions, since) = self.decisions.get();
+        let passed = now.apart(since);
+        if passed >= LOOK_MILLIS {
+            self.decisions.set((0, now));
+            self.is_busy.set(decisions > passed);
+            metrics::wait(self.is_busy());
+        }
     }
 
     /// Goes through what the rings still have once more: there is a memory that missed it.

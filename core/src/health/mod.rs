@@ -214,6 +214,12 @@ impl<H: Host> Health<H> {
         }
     }
 
+    /// Whether anything is held against the target, going by what was read last. Where nothing is, an
+    /// answer teaches nothing.
+    pub fn is_blamed(&self) -> bool {
+        self.known.get().blamed
+    }
+
     /// What the target had before this is forgotten, going by what was read last.
     pub fn forgotten(&self) -> Millis {
         self.known.get().forgotten
@@ -242,8 +248,7 @@ impl<H: Host> Health<H> {
     }
 
     fn close(&self, host: &H, changes: &Changes<H>) {
-        // The usual answer comes from a target that nothing is held against.
-        if !self.known.get().blamed {
+        if !self.is_blamed() {
             return;
         }
         // A pause is a wish of the target, which its answers to older requests do not end.

@@ -35,6 +35,12 @@ pub trait Host {
     /// The gauge of this name and these labels, made with zero where there is none.
     fn gauge(&self, name: &str, labels: &[(&str, &str)]) -> Self::Gauge;
 
+    /// Likewise one that changes with each request. Where requests are many, what a VM writes to it may
+    /// reach the others a moment later, all at once; what the VM itself reads has it in it already.
+    fn tally(&self, name: &str, labels: &[(&str, &str)]) -> Self::Gauge {
+        self.gauge(name, labels)
+    }
+
     /// What a gauge reads. Below zero it wraps.
     fn read(&self, gauge: Self::Gauge) -> u64;
 

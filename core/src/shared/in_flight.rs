@@ -60,7 +60,7 @@ impl<H: Host> InFlight<H> {
         Self {
             target: target.to_owned(),
             share,
-            total: host.gauge(total, &labels),
+            total: host.tally(total, &labels),
             vm,
             shares: RefCell::default(),
             slot: Cell::new(None),
@@ -164,7 +164,7 @@ impl<H: Host> InFlight<H> {
                 ("slot", &*slot),
                 ("vm", &*self.vm),
             ];
-            host.gauge(self.share, &labels)
+            host.tally(self.share, &labels)
         };
         match shares.get_mut(place) {
             Some(share) => *share.get_or_insert_with(define),

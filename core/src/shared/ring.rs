@@ -70,6 +70,8 @@ pub struct Writer<H: Host> {
     segment: Vec<u8>,
     /// Records in the ring so far.
     records: u64,
+    /// Whether some of the newest segment is not in the shared data yet.
+    is_dirty: bool,
 }
 
 impl<H: Host> Writer<H> {
@@ -88,13 +90,15 @@ impl<H: Host> Writer<H> {
             number: last,
             segment: Vec::new(),
             records: records.unwrap_or(0),
+            is_dirty: false,
         };
         writer.begin();
         writer
     }
 
-    /// Appends a record. Whether it was not too long.
-    pub fn publish(&mut self, host: &H, record: &[u8]) -> bool {
+    /// Appends a record, which the others see after a [`flush`](Self::flush). Whether it was not too
+    /// long.
+    pub fn append(&mut self, host: &H, record: &[u8]) -> bool {
         let Some(length) = u32::try_from(record.len())
             .ok()
             .filter(|_| record.len() <= MAX_RECORD_BYTES)
@@ -102,14 +106,22 @@ impl<H: Host> Writer<H> {
             return false;
         };
         if self.segment.len() + LENGTH_BYTES + record.len() > SEGMENT_BYTES {
+            self.flush(host);
             self.begin();
         }
         self.segment.extend_from_slice(&length.to_le_bytes());
         self.segment.extend_from_slice(record);
         self.records += 1;
-        host.set(&key(self.slot, self.number), &self.segment, None);
-        host.put(self.head, self.end().gauge());
+        self.is_dirty = true;
         true
+    }
+
+    /// Shows the others all that was appended.
+    pub fn flush(&mut self, host: &H) {
+        if std::mem::take(&mut self.is_dirty) {
+            host.set(&key(self.slot, self.number), &self.segment, None);
+            host.put(self.head, self.end().gauge());
+        }
     }
 
     /// Begins the next segment.
@@ -180,16 +192,16 @@ impl<H: Host> Reader<H> {
         true
     }
 
-    /// Publishes a record of this VM's own, which it passes over itself unless there is more to
+    /// Appends a record of this VM's own, which it passes over itself unless there is more to
     /// read before it: read again, it would count as what another VM has seen too. Whether it was
     /// not too long.
-    pub fn publish(&mut self, host: &H, writer: &mut Writer<H>, record: &[u8]) -> bool {
+    pub fn append(&mut self, host: &H, writer: &mut Writer<H>, record: &[u8]) -> bool {
         let slot = usize::from(writer.slot.0);
         self.watch(host, slot + 1);
         let cursor = self.rings.get_mut(slot);
         // Not where this writer was: it begins a segment before it has anything to write there.
         let cursor = cursor.filter(|cursor| cursor.at >= cursor.head(host));
-        let written = writer.publish(host, record);
+        let written = writer.append(host, record);
         if let Some(cursor) = cursor.filter(|_| written) {
             cursor.at = writer.end();
             cursor.records = Some(writer.records);

@@ -74,11 +74,26 @@ impl<H: Host> Worker<H> {
         beat
     }
 
-    /// Tells the others. Whether they will hear it: not without a slot, nor of what is too long.
-    pub fn publish(&mut self, host: &H, record: &[u8]) -> bool {
+    /// Tells the others, once this is [flushed](Self::flush). Whether they will hear it: not without a
+    /// slot, nor of what is too long.
+    pub fn append(&mut self, host: &H, record: &[u8]) -> bool {
         self.writer
             .as_mut()
-            .is_some_and(|writer| self.reader.publish(host, writer, record))
+            .is_some_and(|writer| self.reader.append(host, writer, record))
+    }
+
+    /// Has the others see all that they are to be told.
+    pub fn flush(&mut self, host: &H) {
+        if let Some(writer) = &mut self.writer {
+            writer.flush(host);
+        }
+    }
+
+    /// Tells the others at once. Whether they will hear it.
+    pub fn publish(&mut self, host: &H, record: &[u8]) -> bool {
+        let will_hear = self.append(host, record);
+        self.flush(host);
+        will_hear
     }
 
     /// Reads what others have told, up to about so many bytes. Whether that was all.

@@ -60,7 +60,8 @@ fn a_record_of_any_length_arrives_or_is_refused() {
     let mut reader = Reader::new();
     for len in [0, 1, 20_000, MAX_RECORD_BYTES, 7, MAX_RECORD_BYTES + 1, 1] {
         let record = vec![b'x'; len];
-        assert_eq!(writer.publish(&host, &record), len <= MAX_RECORD_BYTES);
+        assert_eq!(writer.append(&host, &record), len <= MAX_RECORD_BYTES);
+        writer.flush(&host);
         let mut read = Vec::new();
         reader.read(&host, 1, usize::MAX, |record| read.push(record.to_vec()));
         assert_eq!(read.len(), usize::from(len <= MAX_RECORD_BYTES), "{len}");
@@ -76,8 +77,9 @@ fn the_next_holder_of_a_slot_goes_on_with_its_ring() {
     for life in 0..3 {
         let mut writer = Writer::new(&host, SlotId(0));
         for record in 0..5 {
-            writer.publish(&host, &[life, record]);
+            writer.append(&host, &[life, record]);
         }
+        writer.flush(&host);
     }
     let mut read = Vec::new();
     reader.read(&host, 1, usize::MAX, |record| read.push(record.to_vec()));
@@ -114,4 +116,31 @@ fn nobody_reads_its_own_records_again() {
     other.publish(10);
     assert_eq!(read_by(&mut vm), 1);
     assert_eq!((vm.worker.lost(), other.worker.lost()), (0, 0));
+}
+
+#[test]
+fn what_is_appended_is_heard_once_it_is_flushed() {
+    let world = World::new(0, false);
+    let mut vms = [Vm::new(&world, 1), Vm::new(&world, 2)];
+    beat_together(&mut vms, 1);
+    let heard = |vm: &mut Vm| {
+        let mut records = Vec::new();
+        assert!(vm.worker.read(&vm.host, usize::MAX, |record| {
+            records.push(record.to_vec());
+        }));
+        records
+    };
+    let [writer, reader] = &mut vms;
+    // More than a segment holds.
+    for len in [20, SEGMENT_BYTES / 2, SEGMENT_BYTES / 2, 20] {
+        assert!(writer.worker.append(&writer.host, &vec![0; len]));
+        assert!(heard(writer).is_empty());
+    }
+    assert!(heard(reader).len() < 4);
+    writer.worker.flush(&writer.host);
+    assert_eq!(heard(reader).last().map(Vec::len), Some(20));
+    assert_eq!(reader.worker.lost(), 0);
+    assert!(heard(writer).is_empty());
+    writer.worker.flush(&writer.host);
+    assert!(heard(reader).is_empty());
 }
