@@ -34,8 +34,8 @@ impl Known {
         let (Some(prompt), Some(tokens)) = (request.prompt, tokens) else {
             return known;
         };
-        let salt = prompt.cache_salt.as_deref();
-        let mut prefix = engines.prefix(tokens, prompt.model.as_deref(), salt);
+        let apart = (prompt.model.as_deref(), prompt.cache_salt.as_deref());
+        let parts = engines.parts(tokens, apart, weights);
         let mut best = 0.0;
         for id in targets.iter() {
             let Some(target) = group.target(id) else {
@@ -45,7 +45,7 @@ impl Known {
                 continue;
             };
             let (hash, times) = (target.learner.hash, (request.now, stale));
-            if let Some(score) = engines.score(hash, &mut prefix, weights, times, rng) {
+            if let Some(score) = engines.score(hash, &parts, times, rng) {
                 known.put(id, score.share, score.rank);
                 if score.share > best {
                     (best, known.grain) = (score.share, score.block);

@@ -80,7 +80,7 @@ pub fn replay(capture: impl BufRead) -> io::Result<Outcome> {
     let replica = index
         .add(MAX_BLOCKS)
         .ok_or_else(|| io::Error::other("no room for an engine"))?;
-    let (mut residents, mut cursor) = (Residents::default(), None);
+    let (mut residents, mut cursor) = (Residents::new(MAX_BLOCKS), None);
     let mut outcome = Outcome::default();
     for (number, text) in (1..).zip(capture.lines()) {
         let text = text?;
@@ -108,7 +108,7 @@ pub fn replay(capture: impl BufRead) -> io::Result<Outcome> {
                 let size = index.block_size(replica);
                 let (lora, salt) = (lora_name.as_deref(), cache_salt.as_deref());
                 let chain = Chain::new(index.seed(), lora, salt, &tokens, size);
-                let known = chain.take_while(|&block| residents.get(block).is_some());
+                let known = chain.take_while(|&block| residents.get(replica, block).is_some());
                 let blocks = known.count();
                 let predicted = blocks as u64 * u64::from(size);
                 outcome.requests += 1;
@@ -130,12 +130,12 @@ fn catch_up(index: &Index, cursor: &mut Option<Cursor>, residents: &mut Resident
     loop {
         let changes = index.changes(*cursor, PAGE_BYTES);
         *cursor = Some(changes.cursor);
-        let (mut bytes, mut room) = (&*changes.bytes, MAX_BLOCKS);
+        let mut bytes = &*changes.bytes;
         while let Some(change) = Change::read(&mut bytes) {
             match change {
-                Change::Clear(_) => residents.clear(),
-                Change::Put(_, block, media) => {
-                    residents.put(block, media, &mut room);
+                Change::Clear(replica) => residents.clear(replica),
+                Change::Put(replica, block, media) => {
+                    residents.put(replica, block, media);
                 }
             }
         }

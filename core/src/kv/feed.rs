@@ -13,6 +13,13 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u16);
 
+impl ReplicaId {
+    /// By its place. There are no places beyond the last number.
+    pub(super) fn of(place: usize) -> Self {
+        Self(u16::try_from(place).unwrap_or(u16::MAX))
+    }
+}
+
 /// Where a reader of the feed is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {

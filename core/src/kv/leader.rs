@@ -7,9 +7,10 @@
 //! compare-and-swap, so a VM that takes itself for the leader finds out that another one is.
 
 use super::board::Board;
-use super::feed::{Change, Page, ReplicaId};
+use super::feed::{Change, Page};
 use super::log::{self, Writer};
-use super::mirror::{Blocks, MAX_RESIDENTS, Mirror};
+use super::mirror::{MAX_RESIDENTS, Mirror};
+use super::residents::Residents;
 use crate::shared::Host;
 use crate::shared::slots::SlotId;
 use crate::time::Millis;
@@ -73,11 +74,11 @@ impl<H: Host> Mirror<H> {
         }
         self.leader = Some(leader);
         self.blocks.clear();
+        self.residents = Residents::new(MAX_RESIDENTS);
     }
 
     /// Takes in changes. Whether they could all be read.
     fn apply(&mut self, host: &H, mut changes: &[u8]) -> bool {
-        let mut room = MAX_RESIDENTS.saturating_sub(self.residents());
         let Some(leader) = &mut self.leader else {
             return false;
         };
@@ -85,20 +86,19 @@ impl<H: Host> Mirror<H> {
             leader.write(host, number, None);
         }
         while let Some(change) = Change::read(&mut changes) {
-            let (Change::Clear(ReplicaId(number)) | Change::Put(ReplicaId(number), ..)) = change;
-            let place = usize::from(number);
-            let blocks = self.blocks.get_mut(place);
-            let (Some(blocks), Some(writer)) = (blocks, leader.writers.get_mut(place)) else {
+            let (Change::Clear(replica) | Change::Put(replica, ..)) = change;
+            let place = usize::from(replica.0);
+            let writer = leader.writers.get_mut(place);
+            let Some(writer) = writer.filter(|_| place < self.blocks.len()) else {
                 continue;
             };
             match change {
                 Change::Clear(_) => {
-                    room += blocks.residents.len();
-                    blocks.residents.clear();
+                    self.residents.clear(replica);
                     writer.begin(next(&mut leader.epoch));
                 }
                 Change::Put(_, block, media) => {
-                    if blocks.residents.put(block, media, &mut room) {
+                    if self.residents.put(replica, block, media) {
                         writer.push(host, leader.slot, block, media);
                     } else {
                         self.passed_over += 1;
@@ -121,10 +121,10 @@ impl<H: Host> Mirror<H> {
         if leader.has_published && !is_mine {
             return false;
         }
-        let nothing = Blocks::default();
         for (number, writer) in leader.writers.iter_mut().enumerate() {
-            let residents = &self.blocks.get(number).unwrap_or(&nothing).residents;
-            writer.flush(host, leader.slot, residents, || next(&mut leader.epoch));
+            writer.flush(host, leader.slot, &self.residents, || {
+                next(&mut leader.epoch)
+            });
             if let Some(replica) = self.board.replicas.get_mut(number) {
                 replica.log = writer.log();
             }

@@ -8,6 +8,7 @@
 //! that a log does not need any more are empty.
 
 use super::Media;
+use super::feed::ReplicaId;
 use super::identity::Identity;
 use super::residents::Residents;
 use crate::shared::Host;
@@ -112,11 +113,12 @@ impl Writer {
         residents: &Residents,
         epoch: impl FnOnce() -> u64,
     ) {
-        let past = residents.len().saturating_mul(MAX_PAST);
+        let replica = ReplicaId::of(self.number);
+        let past = residents.count(replica).saturating_mul(MAX_PAST);
         if self.log.now.records as usize > past.saturating_add(CHUNK as usize) {
             let before = self.log.now;
             self.begin(epoch());
-            for (block, media) in residents.iter() {
+            for (block, media) in residents.iter(replica) {
                 self.push(host, slot, block, media);
             }
             self.log.before = Some((before, self.log.now.records));
@@ -186,21 +188,15 @@ pub(super) struct Reader<'a, H: Host> {
     pub(super) slot: u8,
     /// Bytes that are to be read at most, as far as whole chunks go.
     pub(super) budget: usize,
-    /// For how many more blocks there is room.
-    pub(super) room: usize,
+    pub(super) residents: &'a mut Residents,
     /// Blocks that there was no room for.
     pub(super) passed_over: u64,
 }
 
 impl<H: Host> Reader<'_, H> {
     /// Reads on from a place in the log of this number. Whether it has come to the end.
-    pub(super) fn read(
-        &mut self,
-        number: usize,
-        log: &Log,
-        at: &mut Place,
-        residents: &mut Residents,
-    ) -> bool {
+    pub(super) fn read(&mut self, number: usize, log: &Log, at: &mut Place) -> bool {
+        let replica = ReplicaId::of(number);
         let Place {
             epoch,
             records: end,
@@ -208,8 +204,7 @@ impl<H: Host> Reader<'_, H> {
         if at.epoch != epoch {
             let known = log.before.filter(|(before, _)| before == at);
             if known.is_none() {
-                self.room += residents.len();
-                residents.clear();
+                self.residents.clear(replica);
             }
             let records = known.map_or(0, |(_, records)| records);
             *at = Place { epoch, records };
@@ -236,7 +231,7 @@ impl<H: Host> Reader<'_, H> {
                 at.records += 1;
                 let block = Identity(u64::from_le_bytes(*block));
                 let media = Media::from_bits(*media).unwrap_or(Media::NONE);
-                if !residents.put(block, media, &mut self.room) {
+                if !self.residents.put(replica, block, media) {
                     self.passed_over += 1;
                 }
             }

@@ -8,10 +8,10 @@
 
 use super::MediumWeights;
 use super::board::{Board, Replica, Target};
-use super::identity::{Numbers, Seed};
+use super::feed::ReplicaId;
+use super::identity::{Chain, Numbers, Seed};
 use super::leader::Leader;
 use super::log::{Place, Reader};
-use super::prefix::Prefix;
 use super::residents::Residents;
 use crate::shared::Host;
 use crate::time::Millis;
@@ -20,8 +20,13 @@ use fastrand::Rng;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Blocks that a VM remembers of all engines together. They take some 300 MiB.
+/// Blocks that a VM remembers of all engines together. They take some 350 MiB: 34 bytes each in a
+/// table that is half full with so many, and ten in the list of who has it.
 pub const MAX_RESIDENTS: usize = 8 << 20;
+
+/// Sizes of blocks that are told apart; of engines with further ones nothing is found. Those of one
+/// model have one size, or a few.
+const MAX_SIZES: usize = 8;
 
 /// After so long nothing is concluded from what an engine said of itself. It is asked every second.
 pub const REPORT_STALE_MILLIS: u64 = 5_000;
@@ -36,6 +41,7 @@ pub struct Mirror<H: Host> {
     places: HashMap<u64, Places, Numbers>,
     /// By their numbers on the board.
     pub(super) blocks: Vec<Blocks>,
+    pub(super) residents: Residents,
     /// The replica to read first, so that none has to wait for ever for the others.
     first: usize,
     /// Blocks that there was no room for.
@@ -50,14 +56,13 @@ struct Places {
     target: Option<usize>,
 }
 
-/// The blocks of a replica, as far as they were read.
+/// How far the blocks of a replica were read.
 #[derive(Default)]
 pub(super) struct Blocks {
     of: Option<(u64, u16)>,
     pub(super) at: Place,
     /// Whether all of them were read once: a part would be taken for all that there is.
     pub(super) is_whole: bool,
-    pub(super) residents: Residents,
 }
 
 /// How the events of an engine are.
@@ -68,6 +73,22 @@ pub struct Events {
     /// How long ago there was a sign of life of the one of these that has been silent longest, in
     /// milliseconds.
     pub age_millis: u64,
+}
+
+/// How much of a prompt each rank of the engines has.
+#[derive(Clone, Debug, Default)]
+pub struct Parts(Vec<Part>);
+
+/// What one rank has of it, by its number on the board.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// Tokens in a block there.
+    size: u32,
+    /// Blocks from the beginning on.
+    found: usize,
+    worth: f64,
+    /// The share of the prompt that is one block.
+    block: f64,
 }
 
 /// How much of a prompt a target has, in the rank that has most of it.
@@ -90,6 +111,7 @@ impl<H: Host> Mirror<H> {
             board: Board::default(),
             places: HashMap::default(),
             blocks: Vec::new(),
+            residents: Residents::new(MAX_RESIDENTS),
             first: 0,
             passed_over: 0,
             leader: None,
@@ -111,7 +133,7 @@ impl<H: Host> Mirror<H> {
             host,
             slot: self.board.slot,
             budget,
-            room: MAX_RESIDENTS.saturating_sub(self.residents()),
+            residents: &mut self.residents,
             passed_over: 0,
         };
         let count = self.blocks.len();
@@ -122,7 +144,7 @@ impl<H: Host> Mirror<H> {
                 continue;
             };
             let (at, log) = (blocks.at, &replica.log);
-            let is_end = reader.read(number, log, &mut blocks.at, &mut blocks.residents);
+            let is_end = reader.read(number, log, &mut blocks.at);
             // Who was at the end of the epoch before is whole in this one, too.
             blocks.is_whole &= is_end || at.epoch == blocks.at.epoch || log.follows(at);
             blocks.is_whole |= is_end;
@@ -137,10 +159,7 @@ impl<H: Host> Mirror<H> {
 
     /// How many blocks are known, replicas of the same one counted each.
     pub fn residents(&self) -> usize {
-        self.blocks
-            .iter()
-            .map(|blocks| blocks.residents.len())
-            .sum()
+        self.residents.len()
     }
 
     /// Blocks that there was no room for, so far.
@@ -148,19 +167,31 @@ impl<H: Host> Mirror<H> {
         self.passed_over
     }
 
-    /// The blocks of a request with these tokens, [`TOKEN_BYTES`](super::identity::TOKEN_BYTES)
-    /// each, for a model that may be an adapter of some engine.
-    pub fn prefix<'a>(
+    /// Who has how much of a prompt of these tokens, [`TOKEN_BYTES`](super::identity::TOKEN_BYTES)
+    /// each, for a model that may be an adapter of some engine. A prompt is followed once for all
+    /// engines with blocks of a size.
+    pub fn parts(
         &self,
-        tokens: &'a [u8],
-        model: Option<&'a str>,
-        salt: Option<&'a str>,
-    ) -> Prefix<'a> {
+        tokens: &[u8],
+        (model, salt): (Option<&str>, Option<&str>),
+        weights: &MediumWeights,
+    ) -> Parts {
         let adapter = model.filter(|model| {
             let NameHash(hash) = NameHash::of(model);
             self.board.adapters.binary_search(&hash).is_ok()
         });
-        Prefix::new(Seed(self.board.seed), adapter, salt, tokens)
+        let mut parts = Parts(self.board.replicas.iter().map(Part::nothing_in).collect());
+        let mut sizes = Vec::new();
+        for &Replica { block_size, .. } in &self.board.replicas {
+            // One that has told of no block yet has none, of whatever size.
+            if block_size == 0 || sizes.contains(&block_size) || sizes.len() == MAX_SIZES {
+                continue;
+            }
+            sizes.push(block_size);
+            let chain = Chain::new(Seed(self.board.seed), adapter, salt, tokens, block_size);
+            parts.find(block_size, chain, &self.residents, weights);
+        }
+        parts
     }
 
     /// Whether it is known which blocks a target has.
@@ -172,7 +203,7 @@ impl<H: Host> Mirror<H> {
     pub fn events(&self, target: NameHash, now: Millis) -> Option<Events> {
         let mut replicas = self.replicas_of(target).peekable();
         replicas.peek()?;
-        let alive = replicas.filter_map(|(replica, _)| replica.alive);
+        let alive = replicas.filter_map(|(_, replica)| replica.alive);
         Some(alive.fold(Events::default(), |events, alive| Events {
             trusted: events.trusted + 1,
             age_millis: events.age_millis.max(now.apart(alive)),
@@ -185,15 +216,14 @@ impl<H: Host> Mirror<H> {
     pub fn score(
         &self,
         target: NameHash,
-        prefix: &mut Prefix<'_>,
-        weights: &MediumWeights,
+        parts: &Parts,
         (now, stale_millis): (Millis, u64),
         rng: &mut Rng,
     ) -> Option<Score> {
         let mut best: Option<Score> = None;
         let mut ties = 1_u32;
-        for (replica, blocks) in self.known(target, now, stale_millis) {
-            let score = score(replica, blocks, prefix, weights);
+        for (number, replica) in self.known(target, now, stale_millis) {
+            let score = parts.score(number, replica);
             let takes = match best {
                 None => true,
                 Some(best) if score.share > best.share => {
@@ -243,25 +273,27 @@ impl<H: Host> Mirror<H> {
         target: NameHash,
         now: Millis,
         stale_millis: u64,
-    ) -> impl Iterator<Item = (&Replica, &Blocks)> {
-        self.replicas_of(target).filter(move |(replica, blocks)| {
+    ) -> impl Iterator<Item = (usize, &Replica)> {
+        self.replicas_of(target).filter(move |(number, replica)| {
             let alive = replica.alive.map(|at| ((), at));
-            blocks.is_whole && fresh(alive, now, stale_millis).is_some()
+            let blocks = self.blocks.get(*number);
+            blocks.is_some_and(|blocks| blocks.is_whole)
+                && fresh(alive, now, stale_millis).is_some()
         })
     }
 
     fn target(&self, NameHash(hash): NameHash) -> Option<&Target> {
+        if self.board.targets.is_empty() {
+            return None;
+        }
         self.board.targets.get(self.places.get(&hash)?.target?)
     }
 
-    fn replicas_of(&self, NameHash(hash): NameHash) -> impl Iterator<Item = (&Replica, &Blocks)> {
-        let Places { replicas, .. } = self.places.get(&hash).cloned().unwrap_or_default();
-        let blocks = self.blocks.get(replicas.clone());
-        let replicas = self.board.replicas.get(replicas);
-        replicas
-            .into_iter()
-            .flatten()
-            .zip(blocks.into_iter().flatten())
+    fn replicas_of(&self, NameHash(hash): NameHash) -> impl Iterator<Item = (usize, &Replica)> {
+        let places = self.places.get(&hash);
+        let numbers = places.map_or(0..0, |places| places.replicas.clone());
+        let replicas = self.board.replicas.get(numbers.clone());
+        numbers.zip(replicas.into_iter().flatten())
     }
 
     /// Goes by this board from now on.
@@ -272,6 +304,9 @@ impl<H: Host> Mirror<H> {
             return;
         }
         self.places.clear();
+        for number in board.replicas.len()..self.blocks.len() {
+            self.residents.clear(ReplicaId::of(number));
+        }
         self.blocks
             .resize_with(board.replicas.len(), Blocks::default);
         for (number, (replica, blocks)) in board.replicas.iter().zip(&mut self.blocks).enumerate() {
@@ -282,6 +317,7 @@ impl<H: Host> Mirror<H> {
             places.replicas.end = number + 1;
             let of = Some((replica.target, replica.rank));
             if blocks.of != of {
+                self.residents.clear(ReplicaId::of(number));
                 *blocks = Blocks {
                     of,
                     ..Blocks::default()
@@ -295,32 +331,51 @@ impl<H: Host> Mirror<H> {
     }
 }
 
-/// How much of a prompt is in one rank.
-fn score(
-    replica: &Replica,
-    blocks: &Blocks,
-    prefix: &mut Prefix<'_>,
-    weights: &MediumWeights,
-) -> Score {
-    let mut found = 0;
-    let mut worth = 0.0;
-    while let Some(media) = prefix
-        .block(replica.block_size, found)
-        .and_then(|block| blocks.residents.get(block))
-    {
-        found += 1;
-        worth += weights.best(media);
+impl Parts {
+    /// Looks for blocks of a size.
+    fn find(
+        &mut self,
+        size: u32,
+        blocks: Chain<'_>,
+        residents: &Residents,
+        weights: &MediumWeights,
+    ) {
+        #[expect(clippy::cast_precision_loss, reason = "a prompt has far fewer blocks")]
+        let block = match blocks.blocks() {
+            0 => 0.0,
+            blocks => 1.0 / blocks as f64,
+        };
+        let parts = self.0.iter_mut().filter(|part| part.size == size);
+        parts.for_each(|part| part.block = block);
+        residents.follow(blocks, |place, replica, media| {
+            let part = self.0.get_mut(usize::from(replica.0));
+            let part = part.filter(|part| part.size == size && part.found == place);
+            let has_all = part.map(|part| {
+                part.found += 1;
+                part.worth += weights.best(media);
+            });
+            has_all.is_some()
+        });
     }
-    // One that has told of no block yet has none, of whatever size.
-    #[expect(clippy::cast_precision_loss, reason = "a prompt has far fewer blocks")]
-    let block = match prefix.blocks(replica.block_size) {
-        0 => 0.0,
-        blocks => 1.0 / blocks as f64,
-    };
-    Score {
-        share: worth * block,
-        rank: replica.rank,
-        block,
+
+    fn score(&self, number: usize, replica: &Replica) -> Score {
+        let part = self.0.get(number);
+        Score {
+            share: part.map_or(0.0, |part| part.worth * part.block),
+            rank: replica.rank,
+            block: part.map_or(0.0, |part| part.block),
+        }
+    }
+}
+
+impl Part {
+    fn nothing_in(replica: &Replica) -> Self {
+        Self {
+            size: replica.block_size,
+            found: 0,
+            worth: 0.0,
+            block: 0.0,
+        }
     }
 }
 

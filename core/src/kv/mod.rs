@@ -13,8 +13,7 @@
 //! | [`identity`] | what a block is known by |
 //! | [`index`] | which blocks the engines have, and what of that has changed |
 //! | [`feed`] | what the sidecar tells Envoy, page by page |
-//! | [`prefix`] | the blocks of a prompt, as far as they are asked for |
-//! | [`residents`] | which blocks one rank of an engine has |
+//! | [`residents`] | which blocks the ranks of engines have |
 //! | [`stream`] | which of an engine's batches are taken in, and when they may be believed |
 //! | [`tokens`] | token ids as clients write them |
 
@@ -31,7 +30,6 @@ mod msgpack;
 mod names;
 mod packed;
 pub mod payload;
-pub mod prefix;
 pub mod residents;
 pub mod stream;
 #[cfg(test)]

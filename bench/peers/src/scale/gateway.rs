@@ -423,12 +423,12 @@ impl Gateway {
         if let (Some(mirror), Some(Signal::Blocks(weights)), Some(prompt), Some(tokens)) =
             (mirror, self.asks.scores, request.prompt, tokens)
         {
-            let mut prefix = mirror.prefix(tokens, prompt.model.as_deref(), None);
+            let parts = mirror.parts(tokens, (prompt.model.as_deref(), None), &weights);
             let mut best = 0.0;
             for id in self.targets.iter() {
                 let times = (request.now, STALE_MILLIS);
                 let name = self.names[id.index()];
-                let score = mirror.score(name, &mut prefix, &weights, times, &mut vm.rng);
+                let score = mirror.score(name, &parts, times, &mut vm.rng);
                 if let Some(score) = score {
                     scores[id.index()] = Some(score.share);
                     if score.share > best {
@@ -551,8 +551,8 @@ impl Gateway {
     }
 
     fn memory_of_one(&self) -> usize {
-        /// What a block takes in a mirror: an entry of a table that is at least half full.
-        const RESIDENT_BYTES: usize = 2 * 16 + 1;
+        /// What a block takes in a mirror: an entry of a table that is half full, and one of a list.
+        const RESIDENT_BYTES: usize = 2 * 17 + 10;
         let blocks = self.mirror.as_ref().map_or(0, Mirror::residents);
         let memory = self.vms.first().map_or(0, |vm| {
             let memory = vm.memory.borrow();

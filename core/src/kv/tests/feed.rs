@@ -31,14 +31,14 @@ fn read(
 ) -> bool {
     let changes = index.changes(*cursor, page);
     if changes.anew {
-        residents.clear();
+        residents.clear(ReplicaId(0));
     }
     let mut bytes = &changes.bytes[..];
     while let Some(change) = Change::read(&mut bytes) {
         match change {
-            Change::Clear(_) => residents.clear(),
-            Change::Put(_, block, media) => {
-                residents.put(block, media, &mut 1_000_000);
+            Change::Clear(replica) => residents.clear(replica),
+            Change::Put(replica, block, media) => {
+                assert!(residents.put(replica, block, media));
             }
         }
     }
@@ -49,7 +49,7 @@ fn read(
 
 fn sorted(residents: &Residents) -> Vec<(u64, u8)> {
     let mut all: Vec<_> = residents
-        .iter()
+        .iter(ReplicaId(0))
         .map(|(block, media)| (block.0, media.bits()))
         .collect();
     all.sort_unstable();
@@ -58,7 +58,7 @@ fn sorted(residents: &Residents) -> Vec<(u64, u8)> {
 
 /// What a reader knows that begins now.
 fn afresh(index: &Index) -> Vec<(u64, u8)> {
-    let mut reader = (None, Residents::default());
+    let mut reader = (None, Residents::new(1_000_000));
     follow(index, &mut reader, 1 << 20);
     sorted(&reader.1)
 }
@@ -89,7 +89,7 @@ proptest! {
     fn who_reads_on_the_way_knows_the_same_as_who_comes_late(steps in steps(), page in 1..200usize) {
         let mut index = Index::new(Seed(1), 2);
         let replica = index.add(25).unwrap();
-        let (mut cursor, mut residents) = (None, Residents::default());
+        let (mut cursor, mut residents) = (None, Residents::new(1_000_000));
         for step in steps {
             match step {
                 Step::Store(names) => {
@@ -138,7 +138,7 @@ proptest! {
 fn who_has_missed_too_much_gets_everything_anew() {
     let mut index = Index::new(Seed(1), 2);
     let replica = index.add(10).unwrap();
-    let mut reader = (None, Residents::default());
+    let mut reader = (None, Residents::new(1_000_000));
     index.apply(replica, &batch([Event::Stored(stored(&[1], None))]));
     follow(&index, &mut reader, 100);
     let known = reader.0.unwrap();
@@ -170,10 +170,10 @@ fn a_cursor_of_another_index_begins_anew() {
             scan: None,
         }),
     ] {
-        let mut reader = (cursor, Residents::default());
+        let mut reader = (cursor, Residents::new(1_000_000));
         reader
             .1
-            .put(Identity(5), Media::NONE.with(Medium::Gpu), &mut 1);
+            .put(ReplicaId(0), Identity(5), Media::NONE.with(Medium::Gpu));
         follow(&index, &mut reader, 100);
         assert_eq!(sorted(&reader.1), afresh(&index), "{cursor:?}");
     }

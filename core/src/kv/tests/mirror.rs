@@ -98,13 +98,11 @@ impl Vm {
 
     fn score_at(&self, target: &str, now: Millis) -> Option<(f64, u16)> {
         let tokens = tokens();
-        let mut prefix = self.mirror.prefix(&tokens, Some("m"), None);
         let weights = MediumWeights::default();
+        let parts = self.mirror.parts(&tokens, (Some("m"), None), &weights);
         let mut rng = Rng::with_seed(1);
         let (hash, times) = (NameHash::of(target), (now, STALE));
-        let score = self
-            .mirror
-            .score(hash, &mut prefix, &weights, times, &mut rng)?;
+        let score = self.mirror.score(hash, &parts, times, &mut rng)?;
         Some((score.share, score.rank))
     }
 }
@@ -167,7 +165,7 @@ fn what_is_old_or_not_to_be_trusted_is_not_known() {
 fn load_room_and_illness_are_known_while_they_are_fresh() {
     let world = World::new(1, false);
     let (mut leader, mut other) = (Vm::new(&world), Vm::new(&world));
-    let mut page = page("0", &[]);
+    let mut page = page("0", &put(2, &prompt(1), Medium::Gpu));
     page.targets = vec![
         TargetState {
             target: "a".into(),
@@ -209,9 +207,14 @@ fn load_room_and_illness_are_known_while_they_are_fresh() {
         assert!(!mirror.is_ill(a, NOW.plus(5_001)));
         // A model that is an adapter has blocks of its own.
         let tokens = tokens();
-        let of = |model| mirror.prefix(&tokens, Some(model), None).block(16, 0);
-        assert_ne!(of("sql"), of("m"));
-        assert_eq!(of("m"), Some(prompt(1)[0]));
+        let weights = MediumWeights::default();
+        let share = |model| {
+            let parts = mirror.parts(&tokens, (Some(model), None), &weights);
+            let mut rng = Rng::with_seed(1);
+            let score = mirror.score(b, &parts, (NOW, STALE), &mut rng);
+            score.map(|score| score.share)
+        };
+        assert_eq!((share("m"), share("sql")), (Some(0.25), Some(0.0)));
     }
 }
 
@@ -417,14 +420,12 @@ fn an_engine_that_has_told_of_no_block_has_none_and_sets_no_scale() {
     page.replicas[1].block_size = 0;
     vm.hear(0, &page);
     let tokens = tokens();
-    let mut prefix = vm.mirror.prefix(&tokens, None, None);
-    let mut block = |target: &str| {
-        let (weights, times) = (MediumWeights::default(), (NOW, STALE));
+    let weights = MediumWeights::default();
+    let parts = vm.mirror.parts(&tokens, (None, None), &weights);
+    let block = |target: &str| {
         let mut rng = Rng::with_seed(1);
         let hash = NameHash::of(target);
-        let score = vm
-            .mirror
-            .score(hash, &mut prefix, &weights, times, &mut rng);
+        let score = vm.mirror.score(hash, &parts, (NOW, STALE), &mut rng);
         score.map(|score| (score.share, score.block))
     };
     assert_eq!(
@@ -441,14 +442,12 @@ fn of_ranks_that_have_as_much_each_is_taken_at_times() {
     changes.extend(put(1, &prompt(2), Medium::Gpu));
     vm.hear(0, &page("0", &changes));
     let tokens = tokens();
-    let mut prefix = vm.mirror.prefix(&tokens, None, None);
+    let weights = MediumWeights::default();
+    let parts = vm.mirror.parts(&tokens, (None, None), &weights);
     let mut rng = Rng::with_seed(1);
     let mut rank = || {
-        let (weights, times) = (MediumWeights::default(), (NOW, STALE));
         let hash = NameHash::of("a");
-        let score = vm
-            .mirror
-            .score(hash, &mut prefix, &weights, times, &mut rng);
+        let score = vm.mirror.score(hash, &parts, (NOW, STALE), &mut rng);
         usize::from(score.unwrap().rank)
     };
     let mut counts = [0, 0];

@@ -8,6 +8,7 @@ mod mirror;
 mod packed;
 mod payload;
 mod recorded;
+mod residents;
 
 use super::payload::{Batch, BlockHash, Event, Removed, Stored};
 

@@ -17,7 +17,7 @@ const RUN: &str = include_str!("../../../fixtures/vllm-0.32.0-int-hashes.jsonl")
 fn predicted(rename: impl Fn(u64) -> Vec<u8>) -> (usize, usize) {
     let mut index = Index::new(Seed(7), 1);
     let replica = index.add(100_000).unwrap();
-    let mut followed = (None, Residents::default());
+    let mut followed = (None, Residents::new(1_000_000));
     let (mut exact, mut requests) = (0, 0);
     for line in RUN.lines() {
         let line: Value = serde_json::from_str(line).unwrap();
@@ -49,7 +49,7 @@ fn predicted(rename: impl Fn(u64) -> Vec<u8>) -> (usize, usize) {
         let salt = line["cache_salt"].as_str();
         let chain = Chain::new(index.seed(), None, salt, &tokens, size);
         let matched = chain
-            .take_while(|&block| followed.1.get(block).is_some())
+            .take_while(|&block| followed.1.get(replica, block).is_some())
             .count();
         let cached = line["cached_tokens"].as_u64().unwrap();
         requests += 1;
