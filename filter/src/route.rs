@@ -167,14 +167,15 @@ impl Route {
             pending: None,
             scores: None,
         };
+        let count = fleet.candidates().len();
         for id in fleet.candidates().iter() {
             if let (Some(load), Some(target)) = (load.get_mut(id.index()), group.target(id)) {
                 // The engine knows of requests that came another way, and not yet of the last ones.
                 let reported = engines.load(target.learner.hash, request.now);
-                let in_flight = target.replica.in_flight.load(&Envoy, request.now);
+                let in_flight = target.replica.in_flight.load(&Envoy, request.now, count);
                 *load = in_flight.max(reported.unwrap_or(0));
                 if let Some(pending) = pending.get_mut(id.index()).filter(|_| self.asks.pending) {
-                    *pending = target.replica.pending.load(&Envoy, request.now);
+                    *pending = target.replica.pending.load(&Envoy, request.now, count);
                 }
             }
         }

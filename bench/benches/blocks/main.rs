@@ -199,9 +199,9 @@ fn score(targets: u16) {
     let mut rng = Rng::with_seed(1);
     let start = Instant::now();
     for _ in 0..ROUNDS {
-        let mut prefix = mirror.prefix(&tokens, Some("m"), None);
+        let parts = mirror.parts(&tokens, (Some("m"), None), &weights);
         for &hash in &hashes {
-            let score = mirror.score(hash, &mut prefix, &weights, (NOW, 30_000), &mut rng);
+            let score = mirror.score(hash, &parts, (NOW, 30_000), &mut rng);
             assert!(black_box(score).is_some_and(|score| score.share > 0.24));
         }
     }

@@ -19,6 +19,9 @@ use std::cell::{Cell, RefCell};
 /// Should it all the same, the next three find that out.
 const SURE: u32 = 3;
 
+/// Of so many targets a VM reads in a millisecond what others have there.
+const READ_IN_A_MILLI: usize = 64;
+
 /// What is in flight at one target, as one VM counts and sees it.
 pub struct InFlight<H: Host> {
     target: String,
@@ -88,12 +91,13 @@ impl<H: Host> InFlight<H> {
             .unwrap_or(u32::MAX)
     }
 
-    /// The same as a decision needs it: what this VM has counted itself, and what others had in this
-    /// millisecond or the one in which that was read. Of very many targets, to read each with every
-    /// request would cost more than all the rest of the decision.
-    pub fn load(&self, host: &H, now: Millis) -> u32 {
+    /// The same as a decision over so many targets needs it: what this VM has counted itself, and what
+    /// others had a moment ago. To read that of each target for every request would cost more than all
+    /// the rest of the decision, and the more targets there are, the slower is what any of them has.
+    pub fn load(&self, host: &H, now: Millis, targets: usize) -> u32 {
         let (others, read) = self.others.get();
-        let others = if read == now {
+        let moment = (targets / READ_IN_A_MILLI) as u64;
+        let others = if now.apart(read) <= moment {
             others
         } else {
             let others = host.read(self.total).wrapping_sub(self.mine.get());

@@ -63,3 +63,21 @@ fn an_end_without_a_beginning_is_not_counted() {
     vm.counts[0].end(&vm.host, 1);
     assert_eq!(vm.counts[0].total(&vm.host), 0);
 }
+
+#[test]
+fn what_others_have_is_read_the_more_seldom_the_more_targets_there_are() {
+    let world = World::new(0, false);
+    let (mut vm, mut other) = (Vm::new(&world, 1), Vm::new(&world, 2));
+    let load = |vm: &Vm, now, targets| vm.counts[0].load(&vm.host, Millis(now), targets);
+    for (targets, moment) in [(4, 0), (512, 8)] {
+        let now = 1_000_000 * (targets as u64);
+        assert_eq!(load(&vm, now, targets), 0);
+        other.step(Step::Begin(0));
+        vm.step(Step::Begin(0));
+        assert_eq!(load(&vm, now, targets), 1, "of its own it knows at once");
+        assert_eq!(load(&vm, now + moment, targets), 1);
+        assert_eq!(load(&vm, now + moment + 1, targets), 2);
+        other.step(Step::End);
+        vm.step(Step::End);
+    }
+}
