@@ -412,10 +412,12 @@ impl Gateway {
         for id in self.targets.iter() {
             let reported =
                 mirror.and_then(|mirror| mirror.load(self.names[id.index()], request.now));
-            let in_flight = vm.in_flight[id.index()].load(&self.host, request.now, self.names.len());
+            let in_flight =
+                vm.in_flight[id.index()].load(&self.host, request.now, self.names.len());
             load[id.index()] = in_flight.max(reported.unwrap_or(0));
             if self.asks.pending {
-                pending[id.index()] = vm.pending[id.index()].load(&self.host, request.now, self.names.len());
+                pending[id.index()] =
+                    vm.pending[id.index()].load(&self.host, request.now, self.names.len());
             }
         }
         let mut scores = [None; MAX_TARGETS];
