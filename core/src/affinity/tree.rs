@@ -54,6 +54,8 @@ pub struct Tree {
     held: Vec<usize>,
     text: usize,
     evictions: u64,
+    /// When it was looked for what is older than is to be remembered.
+    looked: Millis,
     /// Counts what moves nodes, so that an outdated [`Match`] is recognised.
     pub(super) changes: u64,
 }
@@ -69,6 +71,7 @@ impl Tree {
             held: vec![0; MAX_TARGETS],
             text: 0,
             evictions: 0,
+            looked: Millis(0),
             changes: 0,
         }
     }
@@ -133,12 +136,18 @@ impl Tree {
         }
     }
 
-    /// Drops what these targets were given for the last time longer ago than that, a part of it if it
-    /// is much.
-    pub fn forget_older(&mut self, targets: TargetSet, now: Millis, millis: u64) {
+    /// Drops what targets were given for the last time longer ago than that, or a little later: a
+    /// part of it if it is much, and all targets are looked at only so often.
+    pub fn forget_older(&mut self, now: Millis, millis: u64) {
         /// Of one target at once.
         const MOST: usize = 64;
-        for target in targets.iter() {
+        /// Times in that time.
+        const OFTEN: u64 = 32;
+        if now.apart(self.looked) < millis / OFTEN {
+            return;
+        }
+        self.looked = now;
+        for target in TargetSet::first(MAX_TARGETS).iter() {
             for _ in 0..MOST {
                 match self.prompts.oldest(target) {
                     Some((prompt, node)) if self.prompts.is_older(prompt, now, millis) => {

@@ -134,7 +134,7 @@ impl Balancer {
         } = *request;
         if let Some(millis) = self.rule.forgets_prompts_after() {
             let mut memory = self.memory.borrow_mut();
-            memory.tree.forget_older(fleet.candidates(), now, millis);
+            memory.tree.forget_older(now, millis);
         }
         let memory = self.memory.borrow();
         // What is not asked for is not copied either: both tables are of some KiB.

@@ -97,8 +97,14 @@ impl Lookup<'_> {
     /// The share that the target has of all that the model sees, as far as the text tells.
     #[expect(clippy::cast_precision_loss, reason = "no prompt is so long")]
     pub(super) fn share_of_all(&self, target: TargetId) -> f64 {
-        let bytes = self.request.prompt.map_or(0, |prompt| prompt.len);
-        self.matched(target) as f64 / bytes.max(1) as f64
+        match self.matched(target) {
+            // As of nearly all targets: there may be hundreds.
+            0 => 0.0,
+            matched => {
+                let bytes = self.request.prompt.map_or(0, |prompt| prompt.len);
+                matched as f64 / bytes.max(1) as f64
+            }
+        }
     }
 
     /// The share of the text that the target has.

@@ -17,6 +17,7 @@ use crate::shared::Host;
 use crate::time::Millis;
 use crate::wire::NameHash;
 use fastrand::Rng;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -39,6 +40,9 @@ pub struct Mirror<H: Host> {
     pub(super) board: Board,
     /// Where on the board a target and its replicas are, by the hash of its name.
     places: HashMap<u64, Places, Numbers>,
+    /// The first replica after the target that was asked for last. Who asks for all of them asks in
+    /// about the order of the board, and then nothing has to be looked up.
+    next: Cell<usize>,
     /// By their numbers on the board.
     pub(super) blocks: Vec<Blocks>,
     pub(super) residents: Residents,
@@ -110,6 +114,7 @@ impl<H: Host> Mirror<H> {
             read: None,
             board: Board::default(),
             places: HashMap::default(),
+            next: Cell::new(0),
             blocks: Vec::new(),
             residents: Residents::new(MAX_RESIDENTS),
             first: 0,
@@ -290,8 +295,17 @@ impl<H: Host> Mirror<H> {
     }
 
     fn replicas_of(&self, NameHash(hash): NameHash) -> impl Iterator<Item = (usize, &Replica)> {
-        let places = self.places.get(&hash);
-        let numbers = places.map_or(0..0, |places| places.replicas.clone());
+        let next = self.next.get();
+        let rest = self.board.replicas.get(next..).unwrap_or_default();
+        let ranks = rest.iter().take_while(|replica| replica.target == hash);
+        let numbers = match ranks.count() {
+            0 => {
+                let places = self.places.get(&hash);
+                places.map_or(0..0, |places| places.replicas.clone())
+            }
+            ranks => next..next + ranks,
+        };
+        self.next.set(numbers.end);
         let replicas = self.board.replicas.get(numbers.clone());
         numbers.zip(replicas.into_iter().flatten())
     }
@@ -304,6 +318,7 @@ impl<H: Host> Mirror<H> {
             return;
         }
         self.places.clear();
+        self.next.set(0);
         for number in board.replicas.len()..self.blocks.len() {
             self.residents.clear(ReplicaId::of(number));
         }

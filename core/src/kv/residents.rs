@@ -163,21 +163,35 @@ impl Residents {
         blocks: impl Iterator<Item = Identity>,
         mut found: impl FnMut(usize, ReplicaId, Media) -> bool,
     ) {
-        for (place, block) in blocks.enumerate() {
-            let mut goes_on = false;
-            for holder in self.holders(block) {
-                goes_on |= found(place, ReplicaId(holder.replica), holder.media());
+        /// Entries of a large table have to be fetched from far: so many are on their way at once.
+        const AT_ONCE: usize = 16;
+        let mut blocks = blocks.enumerate().peekable();
+        while blocks.peek().is_some() {
+            let mut ahead = [const { None }; AT_ONCE];
+            for (to, (place, block)) in ahead.iter_mut().zip(&mut blocks) {
+                *to = self.entry(block).map(|holders| (place, holders));
             }
-            if !goes_on {
-                return;
+            for of in ahead {
+                let Some((place, holders)) = of else {
+                    return;
+                };
+                let mut goes_on = false;
+                for holder in Holders::as_slice(holders) {
+                    goes_on |= found(place, ReplicaId(holder.replica), holder.media());
+                }
+                if !goes_on {
+                    return;
+                }
             }
         }
     }
 
+    fn entry(&self, block: Identity) -> Option<&Holders> {
+        self.shards.get(shard_of(block))?.get(&block)
+    }
+
     fn holders(&self, block: Identity) -> &[Holder] {
-        let shard = self.shards.get(shard_of(block));
-        let holders = shard.and_then(|shard| shard.get(&block));
-        holders.map_or(&[], Holders::as_slice)
+        self.entry(block).map_or(&[], Holders::as_slice)
     }
 
     fn list(&self, ReplicaId(replica): ReplicaId) -> &[Identity] {
