@@ -184,7 +184,10 @@ impl Balancer {
         }
         self.rule.advance(candidates, pick.target);
         candidates.remove(pick.target);
-        let followers = self.rank(candidates, fleet, lookup, followers, rng);
+        let followers = match pick.followers {
+            Some(ranked) => ranked.first(followers),
+            None => self.rank(candidates, fleet, lookup, followers, rng),
+        };
         Some(Choice {
             target: pick.target,
             reason: pick.reason,
@@ -323,15 +326,13 @@ impl Rule {
             Self::PowerOfTwo => (power_of_two(view, rng)?, Reason::PowerOfTwo),
             Self::Weighted(turns) => (turns.pick(view.candidates, rng)?, Reason::Weighted),
         };
-        Some(Pick { target, reason })
+        Some(Pick::new(target, reason))
     }
 
     /// Those of the candidates that are best for a retry, best first. Strategies that do not rank
     /// targets take the least loaded: what they would pick next is the turn of another request.
     fn rank(&self, view: &View<'_>, count: usize, rng: &mut Rng) -> Followers {
         match self {
-            Self::CacheAware(rule) => rule.rank(view, count, rng),
-            Self::PreciseCacheAware(rule) => rule.rank(view, count, rng),
             Self::LmcacheAware(guard) => rank_by_room(*guard, view, count, rng),
             Self::ConsistentHash(hashes) => hashes.rank(view, count, rng),
             Self::Pipeline(scorers) => scorers.rank(view, count, rng),

@@ -1,7 +1,7 @@
 //! `cache_aware`: to where the prompt costs least, by what the targets were given before.
 
 use super::cost::Costs;
-use super::decision::{Followers, Pick, Reason};
+use super::decision::{Pick, Reason};
 use super::guard::Margins;
 use super::view::View;
 use crate::target::TargetId;
@@ -17,10 +17,6 @@ impl CacheAware {
             pick.reason = Reason::NoPrompt;
         }
         Some(pick)
-    }
-
-    pub(super) fn rank(&self, view: &View<'_>, count: usize, rng: &mut Rng) -> Followers {
-        self.costs(view).rank(count, held(view), rng)
     }
 
     /// What goes by the text that is compared is taken to go for all of the prompt: what follows a

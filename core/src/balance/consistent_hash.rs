@@ -29,7 +29,7 @@ impl ConsistentHash {
             None => (view.least_loaded(rng)?, Reason::NoPrompt),
             Some(key) => (self.highest(key, 1, view, rng).first()?, Reason::Hash),
         };
-        Some(Pick { target, reason })
+        Some(Pick::new(target, reason))
     }
 
     pub(super) fn rank(&self, view: &View<'_>, count: usize, rng: &mut Rng) -> Followers {

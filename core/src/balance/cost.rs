@@ -9,7 +9,7 @@
 //! A prefix that is asked for more often than one target can answer is copied all the same, and
 //! before anybody waits long: see [`COPY_AFTER`].
 
-use super::decision::{Followers, Pick, Reason};
+use super::decision::{MAX_FOLLOWERS, Pick, Reason};
 use super::few::Few;
 use super::guard::Margins;
 use super::view::View;
@@ -39,15 +39,16 @@ pub(super) struct Costs<'a, F> {
 }
 
 impl<F: Fn(TargetId) -> f64> Costs<'_, F> {
-    /// The candidate at which the request costs least, unless too many requests are there. What
-    /// costs the same is decided by `tie`, the lowest first.
+    /// The candidate at which the request costs least, unless too many requests are there, and behind
+    /// it the others by what it costs there. What costs the same is decided by `tie`, the lowest first.
     pub(super) fn pick<K: PartialOrd>(
         &self,
         tie: impl Fn(TargetId) -> K,
         rng: &mut Rng,
     ) -> Option<Pick> {
         let view = self.view;
-        let mut cheapest = Few::new(1);
+        // The one that is picked may be another one.
+        let mut cheapest = Few::new(1 + MAX_FOLLOWERS);
         let mut least_pending = Few::new(1);
         let mut least_loaded = Few::new(1);
         let mut most = 0.0;
@@ -74,19 +75,12 @@ impl<F: Fn(TargetId) -> f64> Costs<'_, F> {
             known if known < most => Reason::Spill,
             _ => Reason::Affinity,
         };
-        Some(Pick { target, reason })
-    }
-
-    /// The candidates at which the request costs least, best first.
-    pub(super) fn rank<K: PartialOrd>(
-        &self,
-        count: usize,
-        tie: impl Fn(TargetId) -> K,
-        rng: &mut Rng,
-    ) -> Followers {
-        let key = |target| (self.cost(target, self.known(target)), tie(target));
-        let few = Few::of(self.view.candidates, count, key, rng);
-        few.iter().collect()
+        let others = cheapest.iter().filter(|&other| other != target);
+        Some(Pick {
+            target,
+            reason,
+            followers: Some(others.collect()),
+        })
     }
 
     /// The tokens that the target would have to compute.

@@ -67,6 +67,14 @@ impl Followers {
         }
     }
 
+    /// The first of these, so many at most.
+    pub(super) fn first(self, count: usize) -> Self {
+        Self {
+            count: self.count.min(count),
+            ..self
+        }
+    }
+
     /// The targets that were tried before the one that served the request, itself one of these or
     /// `first`, where it was sent so many times. Nothing where that is not certain: Envoy passes
     /// over endpoints that it does not know without trying them.
@@ -174,4 +182,16 @@ impl Reason {
 pub(super) struct Pick {
     pub(super) target: TargetId,
     pub(super) reason: Reason,
+    /// The next in rank, where the strategy has ranked the candidates to pick one.
+    pub(super) followers: Option<Followers>,
+}
+
+impl Pick {
+    pub(super) fn new(target: TargetId, reason: Reason) -> Self {
+        Self {
+            target,
+            reason,
+            followers: None,
+        }
+    }
 }

@@ -4,8 +4,8 @@ use super::decision::MAX_FOLLOWERS;
 use crate::target::{TargetId, TargetSet};
 use fastrand::Rng;
 
-/// As many as a decision ever asks for at once.
-pub(super) const MOST: usize = MAX_FOLLOWERS;
+/// As many as a decision ever asks for at once: a target and those behind it.
+pub(super) const MOST: usize = 1 + MAX_FOLLOWERS;
 
 /// The targets with the least keys, least first. Of equal ones any comes first, each as likely as
 /// the others: ties broken by index would all fall on the first replica.

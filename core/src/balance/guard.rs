@@ -174,5 +174,5 @@ fn choose(guard: Guard, view: &View<'_>, warm: Option<TargetId>, least_loaded: T
         }
         Some(warm) => (warm, Reason::Affinity),
     };
-    Pick { target, reason }
+    Pick::new(target, reason)
 }

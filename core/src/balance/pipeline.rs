@@ -134,7 +134,7 @@ impl Scorers {
         let target = best.first()?;
         let scores = self.scores(target, &measure, view);
         let reason = reason(scores, all, view.candidates.len());
-        Some(Pick { target, reason })
+        Some(Pick::new(target, reason))
     }
 
     /// The candidates with the best sums of scores.

@@ -68,13 +68,6 @@ impl Precise {
         }
     }
 
-    pub(super) fn rank(&self, view: &View<'_>, count: usize, rng: &mut Rng) -> Followers {
-        match self.costs(view) {
-            Some(costs) => costs.rank(count, |_| (), rng),
-            None => view.rank_by_load(count, rng),
-        }
-    }
-
     /// Nothing where nothing is known of any candidate.
     pub(super) fn costs<'a>(
         &self,
@@ -139,6 +132,5 @@ fn room(view: &View<'_>) -> Option<Preference<impl Fn(TargetId) -> f64>> {
 /// Nothing is known of anyone.
 fn neutral(view: &View<'_>, rng: &mut Rng) -> Option<Pick> {
     let target = view.least_loaded(rng)?;
-    let reason = Reason::Unknown;
-    Some(Pick { target, reason })
+    Some(Pick::new(target, Reason::Unknown))
 }

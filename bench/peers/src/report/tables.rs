@@ -146,6 +146,7 @@ pub(super) fn scale(scale: &Scale) -> String {
             "targets",
             "decision µs",
             "× that at the fewest",
+            "calls of the host",
             "memory of a worker MB",
             "hit rate",
         ],
@@ -161,6 +162,7 @@ pub(super) fn scale(scale: &Scale) -> String {
             row.targets.to_string(),
             short(row.decision_nanos / 1e3),
             short(row.decision_nanos / fewest.decision_nanos),
+            short(row.host_calls),
             short(megabytes(row.memory_bytes)),
             format!("{:.1} %", 100.0 * row.hit_rate),
         ]);
