@@ -54,6 +54,7 @@ fn results() -> Results {
         strategy: strategy.to_owned(),
         targets,
         decision_nanos,
+        host_calls: 26.0,
         memory_bytes: 5_000_000,
         ..ScaleRow::default()
     };
@@ -120,7 +121,7 @@ fn a_report_has_a_row_for_each_gateway() {
         "{page}"
     );
     assert!(
-        page.contains("| pipeline | 512 | 9.00 | 4.50 | 5.00 |"),
+        page.contains("| pipeline | 512 | 9.00 | 4.50 | 26.0 | 5.00 |"),
         "{page}"
     );
 }
